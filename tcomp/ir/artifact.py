@@ -1,0 +1,108 @@
+"""What code generation hands to the runtime: native code, its ports, its constants, and the text it was made from.
+
+The native interface (all integers are i64; every table is an array of 8-byte slots):
+
+`i64 <entry>_plan(ptr symbols, ptr out)` computes sizes from the symbolic dimensions. It writes out[0] = bytes of the
+arena, out[1] = bytes of scratch per thread, and from out[2] on the dimensions of every output, one output after the
+other (-1 where only the data decides). It returns a status word: 0, or the assertion on a dimension that failed.
+
+`void <entry>(ptr frame, i64 thread)` is `main`: all threads of a call walk it together, each with its own number.
+
+| slot of frame | what |
+|---|---|
+| 0 | status word, 0 at the start: code << 32 or node; the first fault wins |
+| 1 | number of threads walking |
+| 2 | arena, 64-byte aligned (4096 where it is large) |
+| 3 | scratch: thread t owns [base + t * scratch bytes, + scratch bytes) |
+| 4 | table of constants' addresses |
+| 5 | counters: `Artifact.counters` lines of 64 bytes, all zero at the start |
+| 6 | table of symbols' values |
+| 7 | table of inputs' addresses (C-contiguous; aligned to the element) |
+| 8 | table of outputs' addresses; those with a data-dependent size are allocated by main with `tc_alloc` and put here |
+| 9 | table of outputs' dimensions, one output after the other, all filled in when main returns |
+
+Booleans are bytes 0 or 1. Inputs are never written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+
+FRAME_SLOTS = 10
+STATUS_CODES = {1: "TC0604", 2: "TC0605", 3: "TC0606"}  # the codes that compiled programs raise
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output. A dimension is a size, a symbol's name or expression, or `?` where the data decides."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """Native code for one target: a relocatable object file."""
+
+    target: str  # "cpu:x86-64-v4", "cpu:host:<fingerprint>", ...
+    features: tuple[str, ...]  # what the machine must have, as LLVM names it
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant as the code wants it: its bytes already in the order and padding that the kernels read."""
+
+    name: str
+    data: np.ndarray = field(repr=False)
+
+    def digest(self) -> str:
+        """sha256 of dtype, shape and bytes."""
+        head = f"{self.data.dtype.name} {self.data.shape} ".encode()
+        return hashlib.sha256(head + np.ascontiguousarray(self.data).tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Artifact:
+    """A compiled program. `texts` maps a stage (graph, tile, placed, reg, llvm) to its text."""
+
+    name: str
+    entry: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    symbols: tuple[str, ...]
+    counters: int
+    objects: tuple[CodeObject, ...]
+    constants: tuple[Constant, ...]
+    texts: dict[str, str]
+    report: dict[str, object]  # plain JSON: how each operation was realised, bytes, flops, compile times
+    nodes: tuple[str, ...] = ()  # what the low half of a status word numbers: the user's place of each checked node
+    defaults: tuple[tuple[str, str], ...] = ()  # overridable initializers: (input's name, constant's name)
+    flops: int = 0  # of one call where the sizes are static; decides whether the GIL is let go
+
+    def manifest(self) -> dict[str, object]:
+        """Everything but code and constants' bytes, as JSON data."""
+        return {
+            "name": self.name,
+            "entry": self.entry,
+            "inputs": [[p.name, p.dtype, list(p.shape)] for p in self.inputs],
+            "outputs": [[p.name, p.dtype, list(p.shape)] for p in self.outputs],
+            "symbols": list(self.symbols),
+            "counters": self.counters,
+            "objects": [[o.target, list(o.features), hashlib.sha256(o.data).hexdigest()] for o in self.objects],
+            "constants": [[c.name, c.digest()] for c in self.constants],
+            "texts": {k: hashlib.sha256(v.encode()).hexdigest() for k, v in self.texts.items()},
+            "report": self.report,
+            "nodes": list(self.nodes),
+            "defaults": [list(d) for d in self.defaults],
+            "flops": self.flops,
+        }
+
+    def digest(self) -> str:
+        """sha256 of the manifest, which holds the digests of all the rest."""
+        return hashlib.sha256(json.dumps(self.manifest(), sort_keys=True).encode()).hexdigest()
