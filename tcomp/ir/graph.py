@@ -1,0 +1,92 @@
+"""GRAPH functions: a DAG of pure tensor operations from named parameters to named results, and small builders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tcomp.ir import index
+from tcomp.ir.dtype import DType, to_numpy
+from tcomp.ir.loc import Locs
+from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.ops import apply, constant
+from tcomp.ir.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Func:
+    """A GRAPH function. `locs` says where each node came from: a side table, never part of identity.
+
+    defaults: constants of parameters that a caller may leave out (ONNX's overridable initializers).
+    """
+
+    name: str
+    params: tuple[Node, ...]
+    results: tuple[Node, ...]
+    result_names: tuple[str, ...]
+    locs: Locs = field(default_factory=Locs)
+    defaults: tuple[tuple[str, np.ndarray], ...] = ()
+
+    def nodes(self) -> list[Node]:
+        """All nodes the results need, operands before users."""
+        return list(walk(self.results))
+
+    def symbols(self) -> list[Node]:
+        """The symbolic dimensions of the parameters, in order of first use."""
+        return index.symbols(d for p in self.params for d in p.type.shape)
+
+
+def full(value: float | int | bool, dtype: DType, shape: tuple[Dim, ...] = ()) -> Node:
+    """A tensor whose elements are all `value`: a rank-0 constant, broadcast."""
+    scalar = constant(np.asarray(value).astype(to_numpy(dtype)))
+    return broadcast(scalar, shape, ())
+
+
+def broadcast(x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Node:
+    """`x` with its axis k as result axis axes[k]; nothing where the shape is already right."""
+    if x.type.shape == tuple(shape) and axes == tuple(range(len(shape))):
+        return x
+    return apply("broadcast", x, shape=tuple(shape), axes=tuple(axes))
+
+
+def broadcast_trailing(x: Node, shape: tuple[Dim, ...]) -> Node:
+    """`x` broadcast by NumPy's rule: its axes are the last ones of `shape`."""
+    return broadcast(x, shape, tuple(range(len(shape) - x.type.rank, len(shape))))
+
+
+def reshape(x: Node, shape: Iterable[Dim]) -> Node:
+    shape = tuple(shape)
+    return x if x.type.shape == shape else apply("reshape", x, shape=shape)
+
+
+def transpose(x: Node, perm: Iterable[int]) -> Node:
+    perm = tuple(perm)
+    return x if perm == tuple(range(x.type.rank)) else apply("transpose", x, perm=perm)
+
+
+def cast(x: Node, dtype: DType) -> Node:
+    return x if x.type.dtype == dtype else apply("cast", x, dtype=dtype)
+
+
+def expand_dims(x: Node, axis: int) -> Node:
+    """`x` with a new axis of size 1 at `axis`."""
+    return reshape(x, (*x.type.shape[:axis], 1, *x.type.shape[axis:]))
+
+
+def reduce_keep(x: Node, monoid: str, axes: tuple[int, ...]) -> Node:
+    """`x` reduced over `axes` and broadcast back to its own shape."""
+    small = apply("reduce", x, monoid=monoid, axes=axes)
+    kept = tuple(a for a in range(x.type.rank) if a not in axes)
+    return broadcast(small, x.type.shape, kept)
+
+
+def tensor(dtype: DType, *shape: Dim) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def attributes(n: Node) -> dict[str, Any]:
+    """The attributes of a node as a dictionary."""
+    return dict(n.attrs)
