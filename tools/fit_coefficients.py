@@ -122,21 +122,21 @@ class Fit:
 HALF_LN2 = "0.3467"
 QUARTER_PI_SQUARED = "0.6172"
 FITS = (
-    Fit("EXP", exp_tail, f"-{HALF_LN2}", HALF_LN2, lambda r: r * r / abs(r.exp() - 1), 5, 10),
+    Fit("EXP", exp_tail, f"-{HALF_LN2}", HALF_LN2, lambda r: r * r / abs(r.exp() - 1), 5, 9),
     Fit("EXP_SHORT", exp_tail, f"-{HALF_LN2}", HALF_LN2, lambda r: r * r / r.exp(), 4, None),
-    Fit("EXP2", exp2_tail, "-0.5", "0.5", lambda r: abs(r) / (r * LN2).exp(), 5, 11),
+    Fit("EXP2", exp2_tail, "-0.5", "0.5", lambda r: abs(r) / (r * LN2).exp(), 5, 10),
     Fit("EXP2_FOR_SINGLE", exp2_tail, "-0.5", "0.5", lambda r: abs(r) / (r * LN2).exp(), None, 6),
     Fit("LOG", log_tail, "-0.29297", "0.41424", lambda f: abs(f**3 / (1 + f).ln()), 7, None),
     Fit("ATANH", atanh_tail, "0", "0.02945", lambda z: z, None, 6),
     Fit("ATANH_FOR_SINGLE", atanh_tail, "0", "0.02945", lambda z: z, None, 4),
-    Fit("ATANH_LONG", atanh_tail2, "0", "0.02945", lambda z: z * z, None, 8),
+    Fit("ATANH_LONG", atanh_tail2, "0", "0.02945", lambda z: z * z, None, 6),
     Fit("SIN", sin_tail, "0", QUARTER_PI_SQUARED, lambda z: z, 2, 5),
     Fit("COS", cos_tail, "0", QUARTER_PI_SQUARED, lambda z: z * z, 2, 5),
-    Fit("ATAN", atan_tail, "0", "0.17158", lambda z: z, 4, 11),
+    Fit("ATAN", atan_tail, "0", "0.17158", lambda z: z, 4, 10),
     Fit("ASIN", asin_tail, "0", "0.25", lambda z: z, 4, 12),
     Fit("ERF", lambda z: erf_over_x(z.sqrt()) - 1, "0", "1", lambda z: ONE, None, 12),
     Fit("ERF_SMALL", lambda z: erf_over_x(z.sqrt()) - 1, "0", "0.86", lambda z: ONE, 5, None),
-    Fit("ERF_LARGE", log_erfc, "0.92", "3.95", lambda t: t * erfc(t), 7, None),
+    Fit("ERF_LARGE", log_erfc, "0.92", "3.95", lambda t: t * erfc(t), 6, None),
     Fit("ERFCX", erfcx_x, "-0.68", "0.78", lambda t: ONE, None, 20),
 )
 

@@ -155,7 +155,7 @@ def _exact_quotient(a: Dim, b: Dim) -> Dim:
         for atom, k in ka.items():
             total = add(total, mul(quotient[atom] or 0, k))
         return total
-    lo, hi = bounds(sub(a, b))
+    hi = bounds(sub(a, b))[1]
     if hi is not None and hi < 0 and (bounds(a)[0] or -1) >= 0:
         return 0
     return node("floordiv", (as_node(a), as_node(b)), (), INDEX)

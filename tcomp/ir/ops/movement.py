@@ -23,10 +23,9 @@ class Literal:
     def __init__(self, array: np.ndarray) -> None:
         self.array = np.ascontiguousarray(array).reshape(array.shape)
         self.array.setflags(write=False)
-        head = f"{self.array.dtype.name}{self.array.shape}".encode()
-        self.digest = hashlib.blake2b(
-            self.array.data.cast("B") if self.array.size and self.array.ndim else self.array.tobytes(), key=head[:64]
-        ).hexdigest()
+        state = hashlib.blake2b(f"{self.array.dtype.name}{self.array.shape}".encode())
+        state.update(self.array.reshape(-1).view(np.uint8))
+        self.digest = state.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.digest == other.digest

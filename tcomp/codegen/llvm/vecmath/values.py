@@ -7,6 +7,8 @@ name says otherwise; `==` is left alone, use `eq`.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +29,12 @@ class Format:
     mantissa: int  # stored bits
     bias: int
     magic: float  # 1.5 * 2^mantissa: adding it rounds to an integer, which then stands in the low bits
+
+    @property
+    def magic_bits(self) -> int:
+        """The bits of `magic`."""
+        code = "<f" if self.bits == 32 else "<d"
+        return int.from_bytes(struct.pack(code, self.magic), "little")
 
     @property
     def smallest_normal(self) -> float:
@@ -258,6 +266,10 @@ class Math:
     def at_least(self, x: Value, bound: float) -> Value:
         """`max(x, bound)`; NaN stays."""
         return self.select(x < bound, bound, x)
+
+    def nan_of(self, x: Value) -> Value:
+        """NaN in every lane; a lane that is NaN already keeps its payload."""
+        return self.select(x.is_nan(), x, math.nan)
 
     def mad(self, x: Value, y: Value | float, z: Value | float) -> Value:
         """`x * y + z`, rounded once where that is one instruction, else twice: for uses that bear both."""
