@@ -1,0 +1,84 @@
+"""The runtime's own native code: thread pool, claiming, allocator, call object, as LLVM text in the files beside this.
+
+`start` compiles and loads it once per process. The compiler is injected (and may cache), since the runtime does not
+know code generation. Compiled programs refer to the functions in `FOR_PROGRAMS` by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+from tcomp.errors import Error
+from tcomp.runtime import loader
+
+FOR_PROGRAMS = ("tc_alloc", "tc_free", "tc_claim", "tc_done", "tc_wait", "tc_run")
+_FOR_PYTHON = (
+    "tc_set_threads", "tc_after_fork", "tc_trim", "tc_set_cap", "tc_retained", "tc_mapped", "tc_forget_lists",
+)  # fmt: skip
+
+_lock = threading.Lock()
+_addresses: dict[str, int] = {}
+_compile: list[Callable[[str], bytes]] = []
+
+
+def text(*files: str) -> str:
+    """The module made of these files; what several of them declare is declared once."""
+    folder = resources.files(__name__)
+    lines = "\n".join(folder.joinpath(f"{name}.ll").read_text() for name in files).splitlines()
+    declared = dict.fromkeys(line for line in lines if line.startswith("declare "))
+    return "\n".join([*declared, *(line for line in lines if not line.startswith("declare "))]) + "\n"
+
+
+def machine() -> str:
+    """The name of this machine's part of the text, which must come first. Raises TC0702 where there is none."""
+    name = platform.machine()
+    if sys.platform != "linux" or name not in ("x86_64", "aarch64"):
+        raise Error("TC0702", f"native code on {sys.platform} {name}", "Linux on x86-64 or aarch64")
+    return f"machine_{name}"
+
+
+def start(compile: Callable[[str], bytes], threads: int | None = None, retain: int | None = None) -> None:
+    """Compile (LLVM text to an object for this machine), load and set up the runtime; does nothing the second time.
+
+    threads: how many the pool may run, the caller among them (the CPUs that this process may use). retain: bytes of freed
+    blocks that the allocator keeps (1 GiB).
+    """
+    with _lock:
+        if _addresses:
+            return
+        library = loader.load(compile(text(machine(), "claim", "pool", "alloc")), FOR_PROGRAMS + _FOR_PYTHON)
+        library.keep()
+        loader.provide({name: library[name] for name in FOR_PROGRAMS})
+        _compile.append(compile)
+        _addresses.update(library.addresses)
+    function("tc_set_threads", None, ctypes.c_int64)(threads or len(os.sched_getaffinity(0)))
+    if retain is not None:
+        function("tc_set_cap", None, ctypes.c_int64)(retain)
+    os.register_at_fork(after_in_child=function("tc_after_fork", None))
+    os.register_at_fork(after_in_child=function("tc_forget_lists", None))
+
+
+def address(name: str) -> int:
+    """Where a function of the runtime is."""
+    assert _addresses, "tcomp.runtime.native.start comes first"
+    return _addresses[name]
+
+
+def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """A function of the runtime as a ctypes function, which lets go of the GIL."""
+    return ctypes.CFUNCTYPE(result, *arguments)(address(name))
+
+
+def extend(file: str, exports: tuple[str, ...]) -> loader.Library:
+    """Compile and load one more file of the runtime, for ever."""
+    assert _compile, "tcomp.runtime.native.start comes first"
+    library = loader.load(_compile[0](text(file)), exports)
+    library.keep()
+    return library
