@@ -95,6 +95,13 @@ def log_tail(f: Decimal) -> Decimal:
     return ((1 + f).ln() - f + f * f / 2) / f**3
 
 
+def tanh_tail(z: Decimal) -> Decimal:
+    """(tanh x / x - 1) / z with z = x^2, for z >= 1e-8."""
+    x = z.sqrt()
+    e = (2 * x).exp()
+    return ((e - 1) / (e + 1) / x - 1) / z
+
+
 def erfcx_x(t: Decimal) -> Decimal:
     """exp(x^2) erfc(x) (1 + 2x) with t = (x - 4) / (x + 4)."""
     x = 4 * (1 + t) / (1 - t)
@@ -134,6 +141,7 @@ FITS = (
     Fit("COS", cos_tail, "0", QUARTER_PI_SQUARED, lambda z: z * z, 2, 5),
     Fit("ATAN", atan_tail, "0", "0.17158", lambda z: z, 4, 10),
     Fit("ASIN", asin_tail, "0", "0.25", lambda z: z, 4, 12),
+    Fit("TANH", tanh_tail, "0.000001", "0.073", lambda z: z, 2, None),
     Fit("ERF", lambda z: erf_over_x(z.sqrt()) - 1, "0", "1", lambda z: ONE, None, 12),
     Fit("ERF_SMALL", lambda z: erf_over_x(z.sqrt()) - 1, "0", "0.86", lambda z: ONE, 5, None),
     Fit("ERF_LARGE", log_erfc, "0.92", "3.95", lambda t: t * erfc(t), 6, None),
