@@ -27,6 +27,7 @@ class Node:
     operands: tuple[Node, ...]
     attrs: Attrs
     type: Any
+    _hash: int
 
     def __hash__(self) -> int:
         return self._hash

@@ -211,7 +211,7 @@ def _infer_conv(x: TensorType, w: TensorType, strides: tuple[int, ...], dilation
     if index.mul(w.shape[-2], groups) != x.shape[-1]:
         found = f"`conv` of {index.show(x.shape[-1])} channels in {groups} groups by weights for {index.show(w.shape[-2])}"
         raise Error("TC0102", found, "channels = groups * the weights' channels")
-    sizes = [window_count(d, k, s, l) for d, k, s, l in zip(x.shape[1:-1], w.shape[:-2], strides, dilations)]
+    sizes = [window_count(d, k, s, e) for d, k, s, e in zip(x.shape[1:-1], w.shape[:-2], strides, dilations)]
     return TensorType(x.dtype, (x.shape[0], *sizes, w.shape[-1]))
 
 

@@ -1,0 +1,1 @@
+"""Interpreters: the meaning of every stage, in NumPy."""

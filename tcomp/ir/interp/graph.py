@@ -1,0 +1,57 @@
+"""The meaning of a GRAPH function: each node's NumPy reference from the op table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.ir import index
+from tcomp.ir.dtype import to_numpy
+from tcomp.ir.graph import Func
+from tcomp.ir.index import INDEX
+from tcomp.ir.node import Node
+from tcomp.ir.ops import OPS
+
+
+def run(func: Func, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results of `func` on arrays, one for each parameter. Raises `Error` (TC0601) where sizes contradict each other."""
+    values: dict[Node, Any] = {p: np.asarray(a) for p, a in zip(func.params, inputs, strict=True)}
+    sizes = bind_symbols(func, list(values.values()))
+    with np.errstate(all="ignore"):
+        for n in func.nodes():
+            if n not in values:
+                values[n] = evaluate(n, [values[o] for o in n.operands], sizes)
+    return [np.ascontiguousarray(values[r]).reshape(values[r].shape) for r in func.results]
+
+
+def evaluate(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+    """One node's value from its operands' values."""
+    attrs = {k: concrete(v, sizes) for k, v in n.attrs}
+    result = OPS[n.op].reference(*operands, **attrs)
+    return result if isinstance(result, tuple) else np.asarray(result)
+
+
+def concrete(value: Any, sizes: Mapping[str, int]) -> Any:
+    """An attribute with its index expressions evaluated."""
+    if isinstance(value, Node) and value.type is INDEX:
+        return index.evaluate(value, sizes)
+    return tuple(concrete(v, sizes) for v in value) if isinstance(value, tuple) else value
+
+
+def bind_symbols(func: Func, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+    """The value of every symbolic dimension, from the arrays' shapes."""
+    sizes: dict[str, int] = {}
+    for p, a in zip(func.params, arrays):
+        if a.dtype != to_numpy(p.type.dtype) or a.ndim != p.type.rank:
+            raise Error("TC0602", f"{p['name']}: {a.dtype} of rank {a.ndim}", str(p.type))
+        for d, n in zip(p.type.shape, a.shape):
+            if isinstance(d, Node) and d.op == "sym":
+                sizes.setdefault(d["name"], n)
+    for p, a in zip(func.params, arrays):
+        want = tuple(index.evaluate(d, sizes) for d in p.type.shape)
+        if want != a.shape:
+            raise Error("TC0601", f"{p['name']}: shape {a.shape}", str(p.type))
+    return sizes

@@ -1,0 +1,200 @@
+"""Statements of TILE, PLACED and REG kernels and of `main`: one frozen dataclass each, plain structural equality.
+
+Names are unique in a kernel. A loop variable is an index symbol that carries its bounds and step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.types import Buffer, TileType
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """The micro-decision of one store: how its nest is cut.
+
+    tile: register tile, (rows, columns) or (columns,). order: `ij` rows outermost, `ji` columns outermost. tail: how a dynamic
+    number of rows ends: `binary` (bodies of halving size), `balanced` (a body for every size), `masked` (one masked body).
+    spill: the epilogue runs as a loop of its own over an L1 tile. pad: what own lanes past the extent get.
+    """
+
+    tile: tuple[int, ...]
+    order: str = "ij"
+    tail: str = "binary"
+    spill: bool = False
+    pad: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A named value. space (TILE only): `reg`, `inline`, `stack`, `scratch`, or `in:x`, over the dead tile x; `by` cuts its
+    nest. In PLACED a scalar or a reduction; in REG a register tile or a scalar."""
+
+    name: str
+    value: Node
+    space: str = "reg"
+    by: By | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """A buffer of our own: on the stack of the block, or in the thread's scratch. Its elements start undefined."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write `value` to a window (a `load` node without else). `by` None: as it is (REG). combine: a monoid, atomically."""
+
+    window: Node
+    value: Node
+    by: By | None = None
+    combine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A value carried by a loop: `name` inside, `result` after it, `init` before; `by` cuts the nest of a block-level tile."""
+
+    name: str
+    result: str
+    type: TileType
+    init: Node
+    space: str = "reg"
+    by: By | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """Run `body` for var = lo, lo + step, ... below hi; each carry then takes its yield."""
+
+    var: Node
+    lo: Dim
+    hi: Dim
+    step: int
+    body: tuple[Stmt, ...]
+    carry: tuple[Carry, ...] = ()
+    yields: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Run `body` where the index expression `cond` is not 0, else `orelse`."""
+
+    cond: Dim
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A fault of the call with this status code and node number unless `cond` is not 0; the block then ends."""
+
+    cond: Dim
+    code: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A runtime routine on whole windows (row-major, static or symbolic extents): its meaning is in `interp/routines.py`."""
+
+    routine: str
+    outputs: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    attrs: tuple[tuple[str, int | str | bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    """Blocks of `step` along an extent: var = 0, step, 2 step, ... below extent."""
+
+    var: Node
+    extent: Dim
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One phase of a kernel: independent blocks, in any order and on any thread. No axes: one block."""
+
+    axes: tuple[GridAxis, ...]
+    body: tuple[Stmt, ...]
+
+
+Stmt = Let | Alloc | Store | For | If | Check | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A sequence of phases with a barrier between, over parameters and a shared workspace.
+
+    inputs are never written; outputs are written entirely. workspace: buffers in space `ws`. cost: flops and bytes as index
+    expressions, for the report.
+    """
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    symbols: tuple[Node, ...]
+    phases: tuple[Grid, ...]
+    workspace: tuple[Buffer, ...] = ()
+
+
+# --- main: the native host program -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run a kernel on buffers by name: `arguments` are its inputs, then its outputs; `symbols` the values of its symbols.
+
+    number: unique in main. after: numbers of the launches whose effects it needs (reads from, or reuses memory of).
+    """
+
+    kernel: str
+    arguments: tuple[str, ...]
+    symbols: tuple[Dim, ...]
+    number: int
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """A buffer of main: `offset` bytes into the arena (an index expression) once planned, None before."""
+
+    buffer: Buffer
+    offset: Dim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`buffer` is the same memory as `source`, read as another row-major shape; nothing is copied."""
+
+    buffer: Buffer
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    """The call fails with TC0605 (node number `node`) unless the index expression is not 0."""
+
+    cond: Dim
+    node: int
+
+
+MainStmt = Launch | Reserve | Alias | Assert
+
+
+@dataclass(frozen=True, slots=True)
+class Main:
+    """inputs and outputs: the caller's buffers; constants: in `Module.constants`, by name; body: in order."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
+    symbols: tuple[Node, ...]
+    body: tuple[MainStmt, ...]
+    arena: Dim = 0

@@ -1,0 +1,334 @@
+"""Tile expressions: the values of TILE, PLACED and REG, as nodes of type `TileType`; and small builders for them.
+
+| op | operands; attrs | meaning |
+|---|---|---|
+| `load` | positions, extents, valid counts, else; buffer, rank, masked, has_else | a window of a buffer, see below |
+| `full` | ; value, dtype | a scalar constant |
+| `ref` | ; name | a value named by `Let`, or carried by a loop |
+| `position` | index, extents; dtype, rank | an index expression as a scalar or tile (over the tile axes) |
+| a pointwise op | tiles | element by element; operands are scalars or of one rank, axes of extent 1 repeat |
+| `expand` | x; axis | `x[:, None]`: a new axis of extent 1 |
+| `reduce` | x; monoid, axis | the axis vanishes; a partial axis needs the identity beyond its extent (`valid`) |
+| `valid` | x, n, pad | elements from n on along the last axis become the scalar `pad` |
+| `dot` | a[m, k], b[k, n], acc; intrinsic, unroll | acc + a b, over k by the intrinsic's atoms; acc: a tile or scalar |
+| `when` | cond, x, y | a uniform branch: cond is an index expression, 0 or not |
+| `fold` | x; monoid, to | REG: lane-wise partial reduction of the last axis to `to` lanes |
+| `scan` | x; monoid | REG: inclusive prefix along the lanes of one vector |
+| `last` | x | REG: the last element along the lanes |
+
+**A window.** A load names, for each axis of the buffer, a position: an index expression over loop variables, symbols and the
+*tile axes* `$0`, `$1`, ... (`axis(k, extent)`), which run over the load's extents. So `x[i + $0, j + $1]` is the ordinary
+window, printed `x[i : 14, j : 32]`; a transposed window swaps the tile axes; a stride is a coefficient; a broadcast leaves one
+out; the overlapping windows of a convolution add two in one position. A position may `read` an element of an integer buffer:
+that is a gather. Composing movements is substitution into positions. A window never copies.
+
+`valid[k] = n` says that only n elements exist along tile axis k: those beyond are not touched and read as zero. `else v`
+gives v wherever a position falls outside the buffer (padding in place); without it every position is inside.
+The window of a `Store` is the same node, without else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tcomp.ir import index
+from tcomp.ir.dtype import DType, bool_
+from tcomp.ir.index import INDEX, as_dim, as_node
+from tcomp.ir.node import Dim, Node, node, with_operands
+from tcomp.ir.ops import OPS
+from tcomp.ir.types import Buffer, TileType
+
+
+def axis(k: int, extent: Dim) -> Dim:
+    """Tile axis k of a window of that extent, for use in positions; of extent 1 it is 0."""
+    if extent == 1:
+        return 0
+    hi = index.bounds(extent)[1]
+    return index.symbol(f"${k}", 0, None if hi is None else max(0, hi - 1))
+
+
+def is_axis(n: Node) -> bool:
+    """Whether a symbol is a tile axis."""
+    return n.op == "sym" and str(n["name"]).startswith("$")
+
+
+def axis_number(n: Node) -> int:
+    return int(n["name"][1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The parts of a `load`. `valid[k]` is None where the whole extent exists."""
+
+    buffer: Buffer
+    positions: tuple[Dim, ...]
+    extents: tuple[Dim, ...]
+    valid: tuple[Dim | None, ...]
+    other: Node | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.extents)
+
+
+def load(
+    buffer: Buffer,
+    positions: tuple[Dim, ...],
+    extents: tuple[Dim, ...] = (),
+    valid: tuple[Dim | None, ...] | None = None,
+    other: Node | None = None,
+) -> Node:
+    """A window of `buffer`; `positions` are written over `axis(k, extents[k])`."""
+    valid = valid if valid is not None else (None,) * len(extents)
+    assert len(positions) == buffer.rank and len(valid) == len(extents), (buffer, positions, extents)
+    masked = tuple(v is not None for v in valid)
+    operands = [*positions, *extents, *(v for v in valid if v is not None)]
+    nodes = [as_node(o) for o in operands] + ([other] if other is not None else [])
+    attrs = (("buffer", buffer), ("rank", len(extents)), ("masked", masked), ("has_else", other is not None))
+    return node("load", nodes, attrs, TileType(buffer.dtype, tuple(extents)))
+
+
+def window(n: Node) -> Window:
+    """The parts of a load."""
+    buffer, rank, masked = n["buffer"], n["rank"], n["masked"]
+    dims = [as_dim(o) if o.type is INDEX else o for o in n.operands]
+    at = buffer.rank + rank
+    counts = iter(dims[at : at + sum(masked)])
+    valid = tuple(next(counts) if m else None for m in masked)
+    other = n.operands[-1] if n["has_else"] else None
+    return Window(buffer, tuple(dims[: buffer.rank]), tuple(dims[buffer.rank : at]), valid, other)
+
+
+def load_of(w: Window) -> Node:
+    """The load with these parts."""
+    return load(w.buffer, w.positions, w.extents, w.valid, w.other)
+
+
+def whole(buffer: Buffer) -> Node:
+    """The window of all of a buffer."""
+    return load(buffer, tuple(axis(k, d) for k, d in enumerate(buffer.shape)), buffer.shape)
+
+
+def full(value: float | int | bool, dtype: DType) -> Node:
+    kept = float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
+    return node("full", (), (("value", Exact(kept)), ("dtype", dtype)), TileType(dtype))
+
+
+class Exact:
+    """A number compared by its bits: -0.0 is not 0.0, and NaN is itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float | int | bool) -> None:
+        self.value = value
+
+    def _key(self) -> tuple[type, str]:
+        return type(self.value), self.value.hex() if isinstance(self.value, float) else str(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def ref(name: str, type: TileType) -> Node:
+    return node("ref", (), (("name", name),), type)
+
+
+def position(x: Dim, dtype: DType, extents: tuple[Dim, ...] = ()) -> Node:
+    """The value of an index expression over loop variables and the axes of a tile of these extents."""
+    operands = [as_node(x), *map(as_node, extents)]
+    return node("position", operands, (("dtype", dtype), ("rank", len(extents))), TileType(dtype, extents))
+
+
+def common_shape(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    """The shape of a pointwise result: scalars fit all; axes of extent 1 repeat."""
+    tiles = [s for s in shapes if s]
+    if not tiles:
+        return ()
+    assert all(len(s) == len(tiles[0]) for s in tiles), f"tiles of different ranks: {tiles}"
+    return tuple(next((d for d in column if d != 1), 1) for column in zip(*tiles))
+
+
+def pointwise(op: str, *args: Node, **attrs: Any) -> Node:
+    """A pointwise operation of the op table on tiles or scalars."""
+    shape = common_shape([a.type.shape for a in args])
+    if op in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite"):
+        dtype = bool_
+    else:
+        dtype = attrs["dtype"] if op in ("cast", "bitcast") else args[-1].type.dtype
+    assert op in OPS, op
+    return node(op, args, tuple(attrs.items()), TileType(dtype, shape))
+
+
+def expand(x: Node, axis: int) -> Node:
+    """`x` with a new axis of extent 1 at `axis`."""
+    shape = x.type.shape
+    return node("expand", (x,), (("axis", axis),), TileType(x.type.dtype, (*shape[:axis], 1, *shape[axis:])))
+
+
+def reduce(monoid: str, x: Node, axis: int = -1) -> Node:
+    axis %= x.type.rank
+    shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
+    return node("reduce", (x,), (("monoid", monoid), ("axis", axis)), TileType(x.type.dtype, shape))
+
+
+def valid(x: Node, n: Dim, pad: Node) -> Node:
+    return node("valid", (x, as_node(n), pad), (), x.type)
+
+
+def dot(a: Node, b: Node, acc: Node, intrinsic: str, unroll: int = 4) -> Node:
+    shape = (a.type.shape[0], b.type.shape[1])
+    return node("dot", (a, b, acc), (("intrinsic", intrinsic), ("unroll", unroll)), TileType(acc.type.dtype, shape))
+
+
+def when(cond: Dim, x: Node, y: Node) -> Node:
+    """x where the uniform condition holds, else y; decided at once where it is known."""
+    if isinstance(cond, int):
+        return x if cond else y
+    return node("when", (cond, x, y), (), TileType(x.type.dtype, common_shape([x.type.shape, y.type.shape])))
+
+
+def fold(monoid: str, x: Node, to: int) -> Node:
+    return node("fold", (x,), (("monoid", monoid), ("to", to)), TileType(x.type.dtype, (*x.type.shape[:-1], to)))
+
+
+def scan(monoid: str, x: Node) -> Node:
+    return node("scan", (x,), (("monoid", monoid),), x.type)
+
+
+def last(x: Node) -> Node:
+    return node("last", (x,), (), TileType(x.type.dtype, x.type.shape[:-1]))
+
+
+def map_children(e: Node, f: Callable[[Node], Node]) -> Node:
+    """`e` with its tile operands (not index expressions) replaced by `f` of them; shapes are inferred again."""
+    new = tuple(o if o.type is INDEX else f(o) for o in e.operands)
+    return e if new == e.operands else retype(e, new)
+
+
+def retype(e: Node, operands: tuple[Node, ...]) -> Node:
+    """The expression of e's op over other operands, its type inferred again."""
+    match e.op:
+        case "load" | "full" | "ref" | "position":
+            return with_operands(e, operands)
+        case "expand":
+            return expand(operands[0], e["axis"])
+        case "reduce":
+            return reduce(e["monoid"], operands[0], e["axis"])
+        case "valid":
+            return valid(operands[0], as_dim(operands[1]), operands[2])
+        case "dot":
+            return dot(operands[0], operands[1], operands[2], e["intrinsic"], e["unroll"])
+        case "when":
+            return when(as_dim(operands[0]), operands[1], operands[2])
+        case "fold":
+            return fold(e["monoid"], operands[0], e["to"])
+        case "scan":
+            return scan(e["monoid"], operands[0])
+        case "last":
+            return last(operands[0])
+    return pointwise(e.op, *operands, **dict(e.attrs))
+
+
+def substitute(e: Node, values: Mapping[Node, Dim]) -> Node:
+    """`e` with symbols replaced in all its index expressions (never the tile axes of its own windows)."""
+
+    def swap(d: Dim) -> Dim:
+        return index.substitute(d, values)
+
+    def inner(x: Node) -> Node:
+        match x.op:
+            case "load":
+                w = window(x)
+                other = None if w.other is None else inner(w.other)
+                counts = tuple(None if v is None else swap(v) for v in w.valid)
+                return load(w.buffer, tuple(map(swap, w.positions)), tuple(map(swap, w.extents)), counts, other)
+            case "position":
+                dims = [swap(as_dim(o)) for o in x.operands]
+                return position(dims[0], x["dtype"], tuple(dims[1:]))
+        new = tuple(as_node(swap(as_dim(o))) if o.type is INDEX else inner(o) for o in x.operands)
+        return x if new == x.operands else retype(x, new)
+
+    return inner(e)
+
+
+WindowOf = tuple[Dim, Dim, Dim | None]  # start, extent, valid
+
+
+def restrict(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+    """`e` narrowed along each of its axes to (start, extent, valid), or left whole (None): the narrowing is pushed into windows.
+
+    A `ref` cannot be narrowed. Of a `dot`, rows narrow the first operand, columns the second, both the accumulator.
+    """
+    if all(w is None for w in narrow) or not e.type.shape:
+        return e
+    narrow = tuple(None if d == 1 and w is not None and w[1] != 1 else w for d, w in zip(e.type.shape, narrow))
+    match e.op:
+        case "load":
+            return _restrict_load(e, narrow)
+        case "position":
+            return _restrict_position(e, narrow)
+        case "ref":
+            assert all(w is None for w in narrow), f"the register value {e['name']} cannot be narrowed"
+            return e
+        case "expand":
+            k = e["axis"]
+            return expand(restrict(e.operands[0], narrow[:k] + narrow[k + 1 :]), k)
+        case "reduce":
+            k = e["axis"]
+            return reduce(e["monoid"], restrict(e.operands[0], (*narrow[:k], None, *narrow[k:])), k)
+        case "dot":
+            a, b, acc = e.operands
+            return retype(e, (restrict(a, (narrow[0], None)), restrict(b, (None, narrow[1])), restrict(acc, narrow)))
+        case "valid":
+            return _restrict_valid(e, narrow)
+    return map_children(e, lambda o: restrict(o, narrow))
+
+
+def _restrict_load(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+    w = window(e)
+    extents = tuple(d if n is None else n[1] for d, n in zip(w.extents, narrow))
+    moved = _moved_axes(w.extents, extents, narrow)
+    counts = tuple(_narrow_count(v, n) for v, n in zip(w.valid, narrow))
+    return load(w.buffer, tuple(index.substitute(p, moved) for p in w.positions), extents, counts, w.other)
+
+
+def _moved_axes(old: tuple[Dim, ...], new: tuple[Dim, ...], narrow: tuple[WindowOf | None, ...]) -> dict[Node, Dim]:
+    """What each tile axis of the old extents is in terms of those of the narrowed ones."""
+    moved: dict[Node, Dim] = {}
+    for k, (d, x, n) in enumerate(zip(old, new, narrow)):
+        was = axis(k, d)
+        if n is not None and isinstance(was, Node):
+            moved[was] = index.add(axis(k, x), n[0])
+    return moved
+
+
+def _narrow_count(count: Dim | None, n: WindowOf | None) -> Dim | None:
+    """How many elements exist in the narrowed window: what the window asked for, within what there was."""
+    if n is None:
+        return count
+    if count is None:
+        return n[2]
+    left = index.minimum(n[1], index.maximum(index.sub(count, n[0]), 0))
+    return left if n[2] is None else index.minimum(left, n[2])
+
+
+def _restrict_position(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+    old = e.type.shape
+    extents = tuple(d if n is None else n[1] for d, n in zip(old, narrow))
+    moved = _moved_axes(old, extents, narrow)
+    return position(index.substitute(as_dim(e.operands[0]), moved), e["dtype"], extents)
+
+
+def _restrict_valid(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+    x, n, pad = e.operands
+    w = narrow[-1]
+    count = as_dim(n) if w is None else index.minimum(w[1], index.maximum(index.sub(as_dim(n), w[0]), 0))
+    return valid(restrict(x, narrow), count, pad)
