@@ -139,11 +139,12 @@ def tanh(m: Math, x: Value) -> Value:
     power = m.power_of_two(shifted)
     p = m.mad(m.polynomial(r, c.EXP_SHORT_F32), r * r, r) if m.single else expm1_reduced(m, r)
     e = m.mad(power, p, power - 1.0)
-    quotient = m.copysign(e / (e + 2.0), x)
+    quotient = e / (e + 2.0)
     if not m.single:
-        return quotient
-    square = x * x
-    return m.select(a < 0.27, m.mad(m.polynomial(square, c.TANH_F32) * square, x, x), quotient)
+        return m.copysign(quotient, x)
+    square = a * a
+    small = m.mad(m.polynomial(square, c.TANH_F32) * square, a, a)
+    return m.copysign(m.select(a < 0.27, small, quotient), x)
 
 
 def sigmoid(m: Math, x: Value) -> Value:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcomp.codegen.llvm.builder import FunctionBuilder, mangle
-from tcomp.codegen.llvm.vecmath import error_function, exponential, logarithm, rounding
+from tcomp.codegen.llvm.vecmath import error_function, exponential, inverse, logarithm, power, rounding, trigonometric
 from tcomp.codegen.llvm.vecmath.values import USED_FEATURES, Math, Value
 
 
@@ -29,6 +29,7 @@ class VectorFunction:
 
 CODY = "Cody and Waite's reduction, minimax polynomial"
 FDLIBM_LOG = "f32: polynomial in f (Cephes' form); f64: fdlibm e_log.c's form"
+TRIGONOMETRY = "Cody and Waite's or Payne and Hanek's reduction, polynomials in the form of fdlibm's kernels"
 EXACT = "exact, as IEEE 754 or NumPy defines it"
 
 _ROWS = (
@@ -48,6 +49,15 @@ _ROWS = (
     VectorFunction("atanh", logarithm.atanh, 1, 4.0, 4.0, "log1p(2a / (1 - a)) / 2", inline=False),
     VectorFunction("erf", error_function.erf, 1, 2.5, 2.5, "f32: N. Juffa's split; f64: Schonfelder's erfcx"),
     VectorFunction("erfc", error_function.erfc, 1, 1.0, 4.0, "Schonfelder's erfcx, f32 through f64", inline=False),
+    VectorFunction("sin", trigonometric.sin, 1, 2.0, 2.0, TRIGONOMETRY, inline=False),
+    VectorFunction("cos", trigonometric.cos, 1, 2.0, 2.0, TRIGONOMETRY, inline=False),
+    VectorFunction("tan", trigonometric.tan, 1, 4.0, 4.0, TRIGONOMETRY + ", quotient of both", inline=False),
+    VectorFunction("asin", inverse.asin, 1, 4.0, 4.0, "fdlibm e_asin.c's reduction, minimax polynomial"),
+    VectorFunction("acos", inverse.acos, 1, 4.0, 4.0, "fdlibm e_acos.c's reduction, minimax polynomial"),
+    VectorFunction("atan", inverse.atan, 1, 2.0, 2.0, "reduction at tan(pi/8) and tan(3pi/8), minimax polynomial"),
+    VectorFunction("atan2", inverse.atan2, 2, 4.0, 4.0, "atan of the smaller quotient", inline=False),
+    VectorFunction("pow", power.pow, 2, 1.0, 2.0, "e^(y log x); f32 in f64; f64 log in pairs, fdlibm e_pow.c", inline=False),
+    VectorFunction("cbrt", power.cbrt, 1, 1.0, 2.0, "Halley's and Newton's iterations", inline=False),
     VectorFunction("sqrt", rounding.sqrt, 1, 0.5, 0.5, "the instruction"),
     VectorFunction("rsqrt", rounding.rsqrt, 1, 1.5, 1.5, "1 / sqrt(x)"),
     VectorFunction("floor", rounding.floor, 1, 0.0, 0.0, EXACT),
