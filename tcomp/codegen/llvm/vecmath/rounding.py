@@ -91,9 +91,9 @@ def fmod(m: Math, x: Value, y: Value) -> Value:
     return m.cast("fptrunc", result, "float")
 
 
-# One step of the long division takes off a quotient of at most this many bits: its product with the divisor is exact in
-# f64 for f32 operands (29 + 24 bits), and the difference from the dividend always is.
-QUOTIENT_BITS = {False: 28, True: 50}
+# One step of the long division takes off a quotient of at most one bit more than this: without FMA its product with the
+# divisor is exact in f64 for f32 operands (29 + 24 bits); the difference from the dividend always is.
+QUOTIENT_BITS = {False: 28, True: 51}
 
 
 def _fmod_double(m: Math, x: Value, y: Value, fused: bool) -> Value:
@@ -125,17 +125,22 @@ def _long_division(m: Math, start: Value, divisor: Value, fused: bool) -> Value:
 
 
 def _division_step(m: Math, rest: Value, divisor: Value, fused: bool) -> Value:
-    """One step for rest >= divisor."""
-    field = m.int_const(0x7FF << 52)
-    distance = (m.bits(rest) & field) - (m.bits(divisor) & field)
-    excess = distance - (QUOTIENT_BITS[fused] << 52)
+    """One step for rest >= divisor: the divisor is raised by what the exponents differ in beyond a quotient's bits."""
+    excess = _exponent(m, rest) - _exponent(m, divisor) - (QUOTIENT_BITS[fused] << 52)
     grow = m.select(excess > 0, excess, 0)
-    # A subnormal divisor is multiplied instead of having its exponent raised; so is any other: exact either way.
-    power = m.from_bits(m.select(grow > (1023 << 52), m.int_const(1023 << 52), grow) + (1023 << 52) - (1 << 52))
-    scaled = m.select(grow > 0, divisor * power, divisor)
+    half = m.select(grow > (1023 << 52), m.int_const(1023 << 52), grow)
+    first, second = (m.from_bits(e + (1023 << 52)) for e in (half, grow - half))
+    scaled = (divisor * first) * second
     quotient = trunc(m, rest / scaled)
-    product_off = m.fma(-quotient, scaled, rest) if fused else rest - quotient * scaled
-    return m.select(product_off < 0.0, product_off + scaled, product_off)
+    left = m.fma(-quotient, scaled, rest) if fused else rest - quotient * scaled
+    return m.select(left < 0.0, left + scaled, left)
+
+
+def _exponent(m: Math, x: Value) -> Value:
+    """The biased exponent of positive x in place (shifted up by 52), negative for subnormals."""
+    tiny = x < m.format.smallest_normal
+    bits = m.bits(m.select(tiny, x * 2.0**54, x))
+    return (bits & (0x7FF << 52)) - m.select(tiny, m.int_const(54 << 52), 0)
 
 
 def any_lane(m: Math, mask: Value) -> str:
