@@ -12,7 +12,7 @@ THREADS = 4  # more than small machines have: the pool must not need a core per 
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime():
-    native.start(partial(compile_text, target=host()), threads=THREADS)
+    native.start(partial(compile_text, target=host()))
     pool.set_threads(THREADS)
 
 

@@ -477,7 +477,7 @@ from tcomp.codegen.llvm.compile import compile_text, host
 from tcomp.ir.artifact import Port
 from tcomp.runtime import loader, native
 from tcomp.runtime.callobject import CallSpec, build
-native.start(partial(compile_text, target=host()), threads=3)
+native.start(partial(compile_text, target=host()))
 library = loader.load(compile_text("define void @f(ptr %f, i64 %t) {{\\n  ret void\\n}}\\n", host()), ("f",))
 f = build(CallSpec(library["f"], 0, 0, (), (Port("y", "f32", (9,)),), (), 0, (0, 0, 9), 3, True, library))
 sys.kept = [f(), f] ; sys.modules["kept"] = sys.kept

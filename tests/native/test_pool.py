@@ -10,7 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from tcomp.runtime import pool
+from tcomp.errors import Error
+from tcomp.runtime import native, pool
 
 # Frame: 0 status, 1 walkers, 2 counter, 3 counter, 4 chunks, 5 output, 6 rounds. Two launches a round; the second reads
 # what the first wrote: out[n + i] += 1 + out[n - 1 - i].
@@ -311,3 +312,13 @@ define void @set(i32 %v) {
         assert get() & 0x8040 == 0x8040
     finally:
         put(before)
+
+
+def test_the_number_of_threads_is_a_knob(monkeypatch):
+    monkeypatch.setenv("TCOMP_NUM_THREADS", "3")
+    assert native.threads() == 3
+    monkeypatch.delenv("TCOMP_NUM_THREADS")
+    assert native.threads() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("TCOMP_NUM_THREADS", "many")
+    with pytest.raises(Error, match="TC0002"):
+        native.threads()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
+from tcomp import knobs
 from tcomp.errors import Error
 from tcomp.runtime import loader
 
@@ -44,11 +45,10 @@ def machine() -> str:
     return f"machine_{name}"
 
 
-def start(compile: Callable[[str], bytes], threads: int | None = None, retain: int | None = None) -> None:
+def start(compile: Callable[[str], bytes]) -> None:
     """Compile (LLVM text to an object for this machine), load and set up the runtime; does nothing the second time.
 
-    threads: how many the pool may run, the caller among them (the CPUs that this process may use). retain: bytes of freed
-    blocks that the allocator keeps (1 GiB).
+    The knobs TCOMP_NUM_THREADS and TCOMP_CACHE_BYTES are read here.
     """
     with _lock:
         if _addresses:
@@ -58,11 +58,15 @@ def start(compile: Callable[[str], bytes], threads: int | None = None, retain: i
         loader.provide({name: library[name] for name in FOR_PROGRAMS})
         _compile.append(compile)
         _addresses.update(library.addresses)
-    function("tc_set_threads", None, ctypes.c_int64)(threads or len(os.sched_getaffinity(0)))
-    if retain is not None:
-        function("tc_set_cap", None, ctypes.c_int64)(retain)
-    os.register_at_fork(after_in_child=function("tc_after_fork", None))
-    os.register_at_fork(after_in_child=function("tc_forget_lists", None))
+        function("tc_set_threads", None, ctypes.c_int64)(threads())
+        function("tc_set_cap", None, ctypes.c_int64)(knobs.CACHE_BYTES.read())
+        for name in ("tc_after_fork", "tc_forget_lists"):
+            os.register_at_fork(after_in_child=function(name, None))
+
+
+def threads() -> int:
+    """How many threads a call may use: TCOMP_NUM_THREADS, or the CPUs that this process may run on."""
+    return int(knobs.NUM_THREADS.read()) or len(os.sched_getaffinity(0))
 
 
 def address(name: str) -> int:
