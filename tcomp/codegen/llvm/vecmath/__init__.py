@@ -4,6 +4,6 @@ Subnormals, signed zeros, infinities and NaN are right everywhere; nothing is ca
 f64 `fmod`, `remainder` and `floor_divide` on targets without that instruction.
 """
 
-from tcomp.codegen.llvm.vecmath.table import FUNCTIONS, VectorFunction, emit
+from tcomp.codegen.llvm.vecmath.table import FUNCTIONS, VectorFunction, emit, page
 
-__all__ = ["FUNCTIONS", "VectorFunction", "emit"]
+__all__ = ["FUNCTIONS", "VectorFunction", "emit", "page"]

@@ -80,4 +80,4 @@ def atan2(m: Math, y: Value, x: Value) -> Value:
     negative = m.bits(x) < 0
     angle = m.select(negative, (2 * low - angle) + math.pi, angle)
     result = m.copysign(angle, y)
-    return m.select(y.unordered(x), m.nan_of(y), result)
+    return m.select(y.unordered(x), math.nan, result)

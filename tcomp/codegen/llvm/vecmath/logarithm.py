@@ -66,7 +66,7 @@ def _special(m: Math, x: Value, result: Value) -> Value:
     """The values of every logarithm at 0, below 0, at infinity and NaN."""
     result = m.select(x.eq(math.inf), x, result)
     result = m.select(x.eq(0.0), -math.inf, result)
-    return m.select(x.not_at_least(0.0), m.nan_of(x), result)
+    return m.select(x.not_at_least(0.0), math.nan, result)
 
 
 def log(m: Math, x: Value) -> Value:
@@ -138,7 +138,7 @@ def acosh(m: Math, x: Value) -> Value:
     large = x > m.pick(2.0**14, 2.0**30)
     t = m.select(large, 1.0, x) - 1.0
     argument = t + m.sqrt(m.mad(t, t, t * 2.0))
-    return m.select(x.not_at_least(1.0), m.nan_of(x), _log1p_or_log_double(m, large, argument, x))
+    return m.select(x.not_at_least(1.0), math.nan, _log1p_or_log_double(m, large, argument, x))
 
 
 def _log1p_or_log_double(m: Math, large: Value, argument: Value, x: Value) -> Value:

@@ -41,8 +41,8 @@ def _with_special_values(m: Math, x: Value, y: Value, size: Value) -> Value:
     odd = whole & trunc(m, half).ne(half)
     below = m.bits(x) < 0
     size = m.select(below & odd, -size, size)
-    size = m.select((x < 0.0) & (x > -math.inf) & ~whole, m.nan_of(x), size)
-    size = m.select(x.unordered(y), m.nan_of(x), size)
+    size = m.select((x < 0.0) & (x > -math.inf) & ~whole, math.nan, size)
+    size = m.select(x.unordered(y), math.nan, size)
     return m.select(x.eq(1.0) | y.eq(0.0), 1.0, size)
 
 

@@ -41,7 +41,7 @@ def reduce_half_pi(m: Math, x: Value) -> Reduced:
     fast = _fast(m, x)
     b = m.b
     slow, done = b.fresh("large"), b.fresh("reduced")
-    beyond = any_lane(m, ~m.abs(x).not_above(FAST_LIMIT[m.element]))
+    beyond = any_lane(m, m.abs(x) > FAST_LIMIT[m.element])
     before = b.block
     b.branch_if(beyond, slow, done)
     b.start(slow)

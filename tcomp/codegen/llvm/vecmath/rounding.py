@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tcomp.codegen.llvm.vecmath.values import ROUND_FEATURES, Math, Value
 
 
@@ -100,12 +102,12 @@ def _fmod_double(m: Math, x: Value, y: Value, fused: bool) -> Value:
     """A loop that takes `trunc(r / d) * d` off r, d the divisor times a power of two that keeps the quotient short."""
     divisor = m.abs(y)
     magnitude = m.abs(x)
-    valid = (magnitude < float("inf")) & (divisor > 0.0)  # a NaN divisor is not > 0
+    valid = (magnitude < math.inf) & (divisor > 0.0)  # a NaN divisor is not > 0
     start = m.select(valid, magnitude, 0.0)
     divisor_safe = m.select(valid, divisor, 1.0)
     rest = _long_division(m, start, divisor_safe, fused)
     result = m.copysign(rest, x)
-    return m.select(valid, result, m.nan_of(m.select(x.is_nan(), x, y)))
+    return m.select(valid, result, math.nan)
 
 
 def _long_division(m: Math, start: Value, divisor: Value, fused: bool) -> Value:

@@ -113,3 +113,22 @@ def _helper(row: VectorFunction, m: Math) -> str:
     b.effect(f"ret {kind} {result.name}")
     parameters = ", ".join(f"{kind} {n}" for n in names)
     return f"define internal {kind} @{_helper_name(row, m)}({parameters}) nounwind {{\n{b.body()}\n}}"
+
+
+def page() -> str:
+    """The text of `docs/vecmath.md`."""
+    lines = [
+        "# Vector math",
+        "",
+        "The functions that generated CPU code computes itself, in f32 and f64, at any vector width. Largest error in ulp",
+        "(units in the last place; 0.5 is correct rounding, 0 is exact by definition) over the whole range, subnormals",
+        "included; signed zeros, infinities and NaN as in C99. f16 and bf16 are computed in f32. The coefficients are",
+        "written by `tools/fit_coefficients.py`, this page by `vecmath.page()`.",
+        "",
+        "| function | f32 ulp | f64 ulp | form | algorithm |",
+        "|---|---|---|---|---|",
+    ]
+    for row in FUNCTIONS.values():
+        form = "inline" if row.inline else "helper"
+        lines.append(f"| `{row.name}` | {row.bound_f32:g} | {row.bound_f64:g} | {form} | {row.source} |")
+    return "\n".join(lines) + "\n"

@@ -7,7 +7,6 @@ name says otherwise; `==` is left alone, use `eq`.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -144,10 +143,6 @@ class Value:
         """The mask of lanes that differ; NaN differs from everything."""
         return self._compare("une", "ne", other)
 
-    def not_above(self, other: Value | float) -> Value:
-        """The mask of lanes that are less or equal, or NaN."""
-        return self._compare("ule", "sle", other)
-
     def not_at_least(self, other: Value | float) -> Value:
         """The mask of lanes that are less, or NaN."""
         return self._compare("ult", "slt", other)
@@ -222,9 +217,7 @@ class Math:
         """Call an overloaded LLVM intrinsic such as `fma`; all operands and the result have one type."""
         element = arguments[0].element
         kind = self.type_of(element)
-        called = self.b.call(
-            kind, f"@llvm.{name}.{mangle(element, self.lanes)}", *(f"{kind} {a.name}" for a in arguments)
-        )
+        called = self.b.call(kind, f"@llvm.{name}.{mangle(element, self.lanes)}", *(f"{kind} {a.name}" for a in arguments))
         return Value(self, called, element)
 
     def cast(self, op: str, value: Value, element: str) -> Value:
@@ -266,10 +259,6 @@ class Math:
     def at_least(self, x: Value, bound: float) -> Value:
         """`max(x, bound)`; NaN stays."""
         return self.select(x < bound, bound, x)
-
-    def nan_of(self, x: Value) -> Value:
-        """NaN in every lane; a lane that is NaN already keeps its payload."""
-        return self.select(x.is_nan(), x, math.nan)
 
     def mad(self, x: Value, y: Value | float, z: Value | float) -> Value:
         """`x * y + z`, rounded once where that is one instruction, else twice: for uses that bear both."""
