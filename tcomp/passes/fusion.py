@@ -1,0 +1,311 @@
+"""Fusion: which operations of a GRAPH share a kernel.
+
+Takes a canonical GRAPH function; gives its kernels-to-be, `Group`s in an order in which they can run. Movements and sources are
+never computed by themselves: whoever reads them composes their index maps. A group is
+
+* `map`: pointwise operations over one domain;
+* `row`: reductions over the last axis of one domain, whatever is pointwise before, between and after them (softmax, norms);
+* `column`: reductions over other axes, with what is pointwise before and after;
+* `dot`, `conv`: one contraction and the pointwise operations on its result;
+* one operation by itself: concat, scan, sort, top_k, scatter_elements, scatter_nd.
+
+A value that several groups read is an output of its group, unless it is so cheap that each reader computes it again.
+Merging never makes a cycle between groups: a merge is refused where a path leads out of the pair and back in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import OPS
+
+VIRTUAL = frozenset("broadcast reshape transpose slice pad window constant iota dimension parameter item".split())
+GATHERS = frozenset("gather gather_elements gather_nd".split())
+ALONE = frozenset("concat scan sort top_k scatter_elements scatter_nd".split())
+COSTLY = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid pow atan2 "
+    "floordiv mod rem quotient div sqrt rsqrt".split()
+)
+CHEAP_OPERATIONS = 3  # a value of at most so many cheap operations is computed again by each reader
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One kernel-to-be. anchors: its reductions or contraction, operands before users; outputs: what others read."""
+
+    kind: str
+    members: tuple[Node, ...]
+    anchors: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """A group in the making. domain: the shape its pointwise members run over; anchor_key: what all its anchors share."""
+
+    kind: str
+    members: set[Node]
+    domain: tuple[Dim, ...]
+    anchors: list[Node]
+    anchor_key: tuple[object, ...] = ()
+
+
+def is_pointwise(n: Node) -> bool:
+    return OPS[n.op].kind == "pointwise"
+
+
+def through(n: Node) -> Node:
+    """What `n` reads once movements are composed away: `n` itself unless it is a movement."""
+    while n.op in VIRTUAL and n.operands and n.op != "item":
+        n = n.operands[0]
+    return n
+
+
+def fuse(func: Func) -> tuple[Group, ...]:
+    """The groups of `func`, in an order in which each reads only what earlier ones wrote."""
+    return _Fusion(func).run()
+
+
+class _Fusion:
+    """The state of one run: clusters by node, and who reads whom."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.nodes = [n for n in func.nodes() if n.op not in VIRTUAL]
+        self.order = {n: k for k, n in enumerate(self.nodes)}
+        self.readers: dict[Node, list[tuple[Node, Node]]] = {n: [] for n in self.nodes}  # (reader, operand as it reads it)
+        for n in self.nodes:
+            for o in n.operands:
+                for base in _bases(o):
+                    if base in self.readers:
+                        self.readers[base].append((n, o))
+        self.results = {b for r in func.results for b in _bases(r)}
+        self.inlined = self._find_inlined()
+        self.cluster = {n: self._single(n) for n in self.nodes if n not in self.inlined}
+
+    def run(self) -> tuple[Group, ...]:
+        for n in self.nodes:
+            for o in n.operands if n in self.cluster else ():
+                self._try_edge(n, o)
+        self._merge_siblings()
+        return self._finish()
+
+    # -- what each reader computes again ---------------------------------------------------------
+
+    def _find_inlined(self) -> set[Node]:
+        """Pointwise values that are cheap, or read once through a movement that does not repeat them."""
+        inlined: set[Node] = set()
+        work: dict[Node, int] = {}
+        epilogues: set[Node] = set()
+        for n in self.nodes:
+            if not is_pointwise(n):
+                work[n] = 0
+                continue
+            below = [work.get(b, 0) for o in n.operands for b in _bases(o) if is_pointwise(b)]
+            work[n] = sum(below) + (100 if n.op in COSTLY else 1)
+            if any(b.op in ("dot", "conv", "reduce") or b in epilogues for o in n.operands for b in _bases(o)):
+                epilogues.add(n)  # computed where its operand is still in registers
+        for n in reversed(self.nodes):
+            if is_pointwise(n) and n not in self.results | epilogues and self._may_inline(n, work[n]):
+                inlined.add(n)
+        return inlined
+
+    def _may_inline(self, n: Node, work: int) -> bool:
+        readers = self.readers[n]
+        if any(r.op in ("dot", "conv", "sort", "top_k", "scan", *GATHERS) or r.op.startswith("scatter") for r, _ in readers):
+            return False
+        aligned = all(_aligned(n, r, o) for r, o in readers)
+        if aligned and len(readers) >= 1:
+            return False  # joins its readers' group as a member instead, and is computed once
+        if work <= CHEAP_OPERATIONS:
+            return True
+        return len(readers) == 1 and not _repeats(readers[0][1]) and readers[0][0].op != "reduce"
+
+    # -- merging ---------------------------------------------------------------------------------
+
+    def _single(self, n: Node) -> _Cluster:
+        if n.op in ALONE:
+            return _Cluster(n.op, {n}, n.type.shape if n.op not in ("sort", "top_k") else (), [n])
+        if n.op in ("dot", "conv"):
+            return _Cluster(n.op, {n}, n.type.shape, [n], (n,))
+        if n.op == "reduce":
+            x = n.operands[0].type.shape
+            last = n["axes"] == (len(x) - 1,)
+            key = ("row", x) if last else ("column", x, n["axes"])
+            return _Cluster(str(key[0]), {n}, x if last else n.type.shape, [n], key)
+        return _Cluster("map", {n}, n.type.shape, [])
+
+    def _try_edge(self, reader: Node, operand: Node) -> None:
+        for base in _bases(operand):
+            if base not in self.cluster:
+                continue
+            p, c = self.cluster[base], self.cluster[reader]
+            if p is not c and self._fits(p, c, base, reader) and self._edges_aligned(p, c) and self._convex(p, c):
+                self._merge(p, c)
+
+    def _fits(self, p: _Cluster, c: _Cluster, base: Node, reader: Node) -> bool:
+        """Whether producer cluster `p` and consumer cluster `c` can be one kernel."""
+        kinds = {p.kind, c.kind}
+        if kinds == {"map"}:
+            return p.domain == c.domain
+        if kinds & ALONE:
+            return False
+        if "row" in kinds and kinds <= {"row", "map"}:
+            return _row_fits(p, c)
+        if c.kind == "map" and p.kind in ("dot", "conv", "column"):
+            return p.domain == c.domain
+        if p.kind == "map" and c.kind == "column":
+            return len(self.readers[base]) == 1 and p.domain == reader.operands[0].type.shape and len(p.members) < 40
+        return False
+
+    def _edges_aligned(self, p: _Cluster, c: _Cluster) -> bool:
+        """Whether all that `c` reads of `p` it reads at the element it computes itself."""
+        pairs = ((n, r, o) for n in p.members for r, o in self.readers[n] if r in c.members)
+        return all(_aligned(n, r, o) for n, r, o in pairs)
+
+    def _convex(self, a: _Cluster, b: _Cluster) -> bool:
+        """No path from `a` to `b` through anything else (which the merged group would both feed and read)."""
+        top = max(self.order[n] for n in b.members)
+        stack = [r for n in a.members for r, _ in self.readers[n]]
+        seen: set[Node] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen or n in a.members or n in b.members:
+                continue
+            c = self.cluster.get(n)
+            unit = c.members if c is not None else {n}
+            seen |= unit
+            if min(self.order[m] for m in unit) > top:
+                continue
+            after = [r for m in unit for r, _ in self.readers[m]]
+            if any(r in b.members for r in after):
+                return False
+            stack.extend(after)
+        return True
+
+    def _merge(self, p: _Cluster, c: _Cluster) -> None:
+        strong, weak = (c, p) if p.kind == "map" else (p, c)
+        if strong.kind == "map" or strong.kind == weak.kind:
+            strong = p
+            weak = c
+        strong.members |= weak.members
+        strong.anchors = sorted({*strong.anchors, *weak.anchors}, key=self.order.__getitem__)
+        if strong.kind == "row" and weak.kind == "row":
+            strong.domain = max(strong.domain, weak.domain, key=len)
+        for n in weak.members:
+            self.cluster[n] = strong
+
+    def _merge_siblings(self) -> None:
+        """Reductions of one operand over the same axes share a pass."""
+        by_operand: dict[tuple[Node, object], _Cluster] = {}
+        for n in self.nodes:
+            if n.op != "reduce" or n not in self.cluster:
+                continue
+            mine, key = self.cluster[n], (through(n.operands[0]), n["axes"])
+            other = by_operand.setdefault(key, mine)
+            if other is mine or other.anchor_key != mine.anchor_key:
+                continue
+            if self._convex(other, mine) and self._convex(mine, other):
+                self._merge(other, mine)
+
+    # -- the result ------------------------------------------------------------------------------
+
+    def _finish(self) -> tuple[Group, ...]:
+        clusters = {id(c): c for c in self.cluster.values()}
+        groups = {k: self._group(c) for k, c in clusters.items()}
+        return tuple(groups[k] for k in self._topological(clusters))
+
+    def _group(self, c: _Cluster) -> Group:
+        members = tuple(sorted(c.members, key=self.order.__getitem__))
+        outputs = tuple(n for n in members if n in self.results or self._read_outside(n, c, set()))
+        return Group(c.kind, members, tuple(c.anchors), outputs)
+
+    def _read_outside(self, n: Node, c: _Cluster, seen: set[Node]) -> bool:
+        """Whether another group reads `n`, directly or through values it computes again."""
+        for r, _ in self.readers[n]:
+            if r in seen:
+                continue
+            seen.add(r)
+            mine = self.cluster.get(r)
+            if (mine is None and self._read_outside(r, c, seen)) or (mine is not None and mine is not c):
+                return True
+        return False
+
+    def _topological(self, clusters: dict[int, _Cluster]) -> list[int]:
+        """Cluster keys, each after those it reads from; ties by the order of the program."""
+        needs: dict[int, set[int]] = {k: set() for k in clusters}
+        for k, c in clusters.items():
+            for n in c.members:
+                needs[k] |= self._sources(n) - {k}
+        done: list[int] = []
+        ready: set[int] = set()
+        waiting = sorted(clusters, key=lambda k: max(self.order[n] for n in clusters[k].members))
+        while waiting:
+            k = next(k for k in waiting if needs[k] <= ready)
+            waiting.remove(k)
+            ready.add(k)
+            done.append(k)
+        return done
+
+    def _sources(self, n: Node) -> set[int]:
+        """The clusters that `n` reads, through movements and through what it computes again."""
+        found: set[int] = set()
+        stack, seen = list(n.operands), set()
+        while stack:
+            o = stack.pop()
+            if o in seen:
+                continue
+            seen.add(o)
+            c = self.cluster.get(o)
+            if c is not None:
+                found.add(id(c))
+            else:
+                stack.extend(o.operands)
+        return found
+
+
+def _bases(o: Node) -> Iterable[Node]:
+    """The values that operand `o` reads through movements (a pad reads its value too)."""
+    stack = [o]
+    while stack:
+        n = stack.pop()
+        if n.op in VIRTUAL and n.operands:
+            stack.extend(n.operands)
+        else:
+            yield n
+
+
+def _aligned(base: Node, reader: Node, operand: Node) -> bool:
+    """Whether `reader` reads `base` at the element it computes itself: directly, or a row's value for all its columns."""
+    if OPS[reader.op].kind != "pointwise" and reader.op != "reduce":
+        return False
+    if operand is base:
+        return reader.op == "reduce" or base.type.shape == reader.type.shape
+    return operand.op == "broadcast" and operand.operands[0] is base and _is_row_broadcast(operand)
+
+
+def _is_row_broadcast(n: Node) -> bool:
+    """Whether a broadcast repeats each row's value along a new last axis."""
+    rank = len(n.type.shape)
+    return n["axes"] == tuple(range(rank - 1)) and n.operands[0].type.shape == n.type.shape[:-1]
+
+
+def _repeats(o: Node) -> bool:
+    """Whether reading through the movements of `o` reads some element more than once."""
+    while o.op in VIRTUAL and o.operands:
+        if o.op in ("broadcast", "window"):
+            return True
+        o = o.operands[0]
+    return False
+
+
+def _row_fits(p: _Cluster, c: _Cluster) -> bool:
+    """Rows with rows of the same domain; a map over the domain, or over its rows."""
+    if p.kind == c.kind == "row":
+        return p.anchor_key == c.anchor_key
+    row, other = (p, c) if p.kind == "row" else (c, p)
+    full = row.anchors[0].operands[0].type.shape
+    return other.domain in (full, full[:-1])
