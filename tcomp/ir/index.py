@@ -411,7 +411,7 @@ def evaluate(x: Dim, values: Mapping[str, int], load: Any = None) -> int:
 def _value(n: Node, v: list[int]) -> int:
     match n.op:
         case "affine":
-            return int(n["constant"]) + sum(k * x for k, x in zip(n["coefficients"], v))
+            return int(n["constant"] + sum(k * x for k, x in zip(n["coefficients"], v)))
         case "floordiv":
             return v[0] // v[1]
         case "mod":

@@ -6,7 +6,6 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
-from tcomp.ir import index
 from tcomp.ir.node import Dim, Node, node
 from tcomp.ir.ops.reduction import MONOIDS
 from tcomp.ir.ops.table import (
@@ -134,7 +133,8 @@ def _combine(out: np.ndarray, place: tuple[np.ndarray, ...], updates: np.ndarray
 
 def _scatter(x: np.ndarray, positions: np.ndarray, updates: np.ndarray, axis: int, monoid: str | None) -> np.ndarray:
     check_range(positions, x.shape[axis])
-    place = [np.broadcast_to(g, positions.shape) for g in np.indices(positions.shape, sparse=True)]
+    grid: tuple[np.ndarray, ...] = np.indices(positions.shape, sparse=True)
+    place = [np.broadcast_to(g, positions.shape) for g in grid]
     place[axis] = positions.astype(np.int64)
     return _combine(x.copy(), tuple(place), updates, monoid)
 
@@ -165,8 +165,8 @@ def _infer_scatter_nd(x: TensorType, positions: TensorType, updates: TensorType,
 
 def _scatter_nd(x: np.ndarray, positions: np.ndarray, updates: np.ndarray, monoid: str | None) -> np.ndarray:
     out, depth = x.copy(), positions.shape[-1]
-    for k in range(depth):
-        check_range(positions[..., k], x.shape[k])
+    for axis in range(depth):
+        check_range(positions[..., axis], x.shape[axis])
     for k in np.ndindex(positions.shape[:-1]):
         at = tuple(int(c) for c in positions[k])
         out[at] = updates[k] if monoid is None else MONOIDS[monoid].ufunc(out[at], updates[k])
@@ -203,7 +203,7 @@ def _sort_order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     flipped = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
-    return x.shape[axis] - 1 - flipped
+    return np.asarray(x.shape[axis] - 1 - flipped)
 
 
 def _infer_sort(x: TensorType, axis: int, descending: bool) -> Type:
@@ -231,8 +231,9 @@ register(
 
 def _infer_top_k(x: TensorType, k: Dim, axis: int, largest: bool) -> Type:
     require_axis("top_k", axis, x.rank)
-    if isinstance(k, int) and isinstance(x.shape[axis], int) and not 0 <= k <= x.shape[axis]:
-        raise Error("TC0104", f"`top_k` of {k} from an axis of size {index.show(x.shape[axis])}", "at most its size")
+    size = x.shape[axis]
+    if isinstance(k, int) and isinstance(size, int) and not 0 <= k <= size:
+        raise Error("TC0104", f"`top_k` of {k} from an axis of size {size}", "at most its size")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     return TupleType((TensorType(x.dtype, shape), TensorType(dt.i64, shape)))
 

@@ -24,7 +24,7 @@ class Literal:
         self.array = np.ascontiguousarray(array).reshape(array.shape)
         self.array.setflags(write=False)
         state = hashlib.blake2b(f"{self.array.dtype.name}{self.array.shape}".encode())
-        state.update(self.array.reshape(-1).view(np.uint8))
+        state.update(self.array.reshape(-1).view(np.uint8).data)
         self.digest = state.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -262,8 +262,8 @@ def _infer_window(
     shape = list(x.shape)
     for a, k, s, d in zip(axes, sizes, strides, dilations):
         require_axis("window", a, x.rank)
-        shape[a] = window_count(x.shape[a], k, s, d)
-        if isinstance(shape[a], int) and shape[a] < 0:
+        shape[a] = count = window_count(x.shape[a], k, s, d)
+        if isinstance(count, int) and count < 0:
             raise Error(
                 "TC0102",
                 f"`window` of {k} (dilation {d}) over a dimension of {index.show(x.shape[a])}",

@@ -112,6 +112,10 @@ def _shift(f: Callable[..., Any], fill: Callable[[np.ndarray], Any]) -> Callable
     return call
 
 
+_name: str
+_f: Callable[..., Any]
+_doc: str
+_derivative: str
 _row("neg", 1, NUMBER, np.negative, "-x", derivative=("-1",))
 _row("abs", 1, NUMBER, np.abs, "|x|; the most negative integer wraps to itself", facts="idempotent")
 _row("sign", 1, NUMBER, _sign, "-1, 0 or 1; a float zero keeps its sign, NaN stays", facts="idempotent monotone")
@@ -195,7 +199,7 @@ for _name, _f, _doc in (
 
 def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     wide = np.longdouble if x.dtype == np.float64 else np.float64
-    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
+    return np.asarray((x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype))
 
 
 _row(

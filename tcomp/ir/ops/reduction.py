@@ -176,12 +176,12 @@ def _dot(a: np.ndarray, b: np.ndarray, batch: Axes, contract: Axes) -> np.ndarra
     t = dt.from_numpy(narrow)
     assert t is not None
     if t.kind == "bool":
-        return _dot(a.astype(np.int64), b.astype(np.int64), batch, contract) != 0
+        return np.asarray(_dot(a.astype(np.int64), b.astype(np.int64), batch, contract) != 0)
     a, b = a.astype(to_numpy(accumulator(t))), b.astype(to_numpy(accumulator(t)))
     fa, fb = free_axes(a.ndim, batch[0], contract[0]), free_axes(b.ndim, batch[1], contract[1])
     x = a.transpose(batch[0] + fa + contract[0]).reshape([a.shape[i] for i in batch[0]] + [_count(a, fa), _count(a, contract[0])])
     y = b.transpose(batch[1] + contract[1] + fb).reshape([b.shape[i] for i in batch[1]] + [_count(b, contract[1]), _count(b, fb)])
-    out = np.matmul(x, y)
+    out = np.asarray(np.matmul(x, y))
     return out.reshape([a.shape[i] for i in batch[0] + fa] + [b.shape[i] for i in fb]).astype(narrow)
 
 
