@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from tcomp.runtime import memory
+from tcomp.runtime import memory, pool
 
 SIZES = [0, 1, 63, 64, 65, 256, 257, 1000, 65535, 65536, 65537, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 9_000_000]
 
@@ -73,6 +73,14 @@ def test_above_the_cap_memory_goes_back_to_the_system():
     assert memory.held() == before + (3 << 20)
 
 
+def test_a_block_above_the_cap_is_never_kept():
+    memory.set_cap(1 << 20)
+    before = memory.held()
+    memory.free(memory.alloc(4 << 20))
+    assert memory.retained() == 0
+    assert memory.held() == before
+
+
 def test_a_new_working_set_replaces_an_old_one():
     memory.set_cap(4 << 20)
     for block in [memory.alloc(1 << 20) for _ in range(4)]:
@@ -118,6 +126,54 @@ def test_many_threads_never_share_a_block():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+STRESS = """
+declare ptr @tc_alloc(i64)
+declare void @tc_free(ptr)
+
+; Slot 2 counts blocks that somebody else wrote to while they were held.
+define void @stress(ptr %frame, i64 %t) {
+entry:
+  %bad = getelementptr i64, ptr %frame, i64 2
+  br label %loop
+loop:
+  %k = phi i64 [0, %entry], [%k1, %next]
+  %a = call ptr @tc_alloc(i64 64)
+  %b = call ptr @tc_alloc(i64 64)
+  store volatile i64 %t, ptr %a
+  store volatile i64 %t, ptr %b
+  %x = load volatile i64, ptr %a
+  %y = load volatile i64, ptr %b
+  %p = icmp ne i64 %x, %t
+  %q = icmp ne i64 %y, %t
+  %same = icmp eq ptr %a, %b
+  %r = or i1 %p, %q
+  %s = or i1 %r, %same
+  br i1 %s, label %count, label %next
+count:
+  %was = atomicrmw add ptr %bad, i64 1 seq_cst
+  br label %next
+next:
+  call void @tc_free(ptr %a)
+  call void @tc_free(ptr %b)
+  %k1 = add i64 %k, 1
+  %more = icmp slt i64 %k1, 300000
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+"""
+
+
+def test_native_threads_never_share_a_block(load):
+    library = load(STRESS, ("stress",))
+    before = memory.held() - memory.retained()
+    for _ in range(3):
+        frame = np.zeros(10, np.int64)
+        pool.run(library["stress"], frame.ctypes.data, 4)
+        assert frame[2] == 0
+    assert memory.held() - memory.retained() == before
 
 
 def _in_child(block: int, results) -> None:

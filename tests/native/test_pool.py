@@ -180,6 +180,15 @@ def test_one_thread_wakes_nobody(code):
     assert call.frame[1] == 1
 
 
+def test_no_more_threads_walk_than_the_call_wants(code):
+    for _ in range(30):
+        Call(1).run(code["main"])  # all four are awake and spinning
+        call = Call(6)
+        call.run(code["who"], threads=2)
+        assert call.frame[1] == 2
+        assert call.out[2:].sum() == 0
+
+
 def test_many_python_threads_at_once(code):
     failures = []
 
@@ -238,7 +247,7 @@ def _in_child(code, results) -> None:
     call = Call(16, rounds=2)
     call.run(code["main"])
     call.check()
-    results.put(int(call.frame[1]))
+    results.put((int(call.frame[1]), len(os.listdir("/proc/self/task"))))
 
 
 def test_after_a_fork_the_child_has_a_pool_of_its_own(code):
@@ -249,7 +258,7 @@ def test_after_a_fork_the_child_has_a_pool_of_its_own(code):
     child.start()
     child.join(10)
     assert child.exitcode == 0
-    assert results.get() == 4
+    assert results.get() == (4, 4)
     Call(4).run(code["main"])
 
 

@@ -52,8 +52,8 @@ none:
   ret ptr null
 }
 
-; Give a block of tc_alloc back; null is ignored. Over the cap, blocks of other classes make room first, the largest
-; before the smaller ones: a new working set replaces an old one.
+; Give a block of tc_alloc back; null is ignored. Over the cap, blocks retained before make room, the largest first: a new
+; working set replaces an old one.
 define void @tc_free(ptr %payload) nounwind {
   %nothing = icmp eq ptr %payload, null
   br i1 %nothing, label %out, label %account
@@ -69,7 +69,7 @@ account:
   br i1 %over, label %make_room, label %keep
 
 make_room:
-  call void @evict(i64 %class, i64 %cap)
+  call void @tc_trim(i64 %cap)
   %now = load atomic i64, ptr @retained monotonic, align 8
   %still = icmp ugt i64 %now, %cap
   br i1 %still, label %drop, label %keep
@@ -84,12 +84,6 @@ keep:
   br label %out
 
 out:
-  ret void
-}
-
-; Release retained blocks until at most `bytes` are retained.
-define void @tc_trim(i64 %bytes) nounwind {
-  call void @evict(i64 -1, i64 %bytes)
   ret void
 }
 
@@ -227,8 +221,8 @@ define internal void @push(ptr %payload, i64 %class) nounwind {
   ret void
 }
 
-; Release free blocks, the largest classes first and those of class `spared` not at all, until `bytes` are retained.
-define internal void @evict(i64 %spared, i64 %bytes) nounwind {
+; Release free blocks, the largest classes first, until at most `bytes` are retained.
+define void @tc_trim(i64 %bytes) nounwind {
 entry:
   br label %look
 
@@ -240,11 +234,7 @@ look:
 measure:
   %now = load atomic i64, ptr @retained monotonic, align 8
   %over = icmp ugt i64 %now, %bytes
-  br i1 %over, label %choose, label %out
-
-choose:
-  %mine = icmp eq i64 %class, %spared
-  br i1 %mine, label %next, label %take
+  br i1 %over, label %take, label %out
 
 take:
   %block = call ptr @pop(i64 %class)
