@@ -160,6 +160,10 @@ class Launch:
     number: int
     after: tuple[int, ...] = ()
 
+    def workspace(self, buffer: Buffer) -> str:
+        """The name of main's buffer that holds a workspace buffer of the kernel for this launch, once memory is planned."""
+        return f"{self.kernel}.{buffer.name}.{self.number}"
+
 
 @dataclass(frozen=True, slots=True)
 class Reserve:

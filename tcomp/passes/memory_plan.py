@@ -1,0 +1,316 @@
+"""Where main's buffers live, and which launches must wait for which.
+
+Takes a module with `main` and gives it back with every `Reserve.offset`, `Main.arena` and `Launch.after` set. It changes
+neither the launches nor their order, and must not let two buffers share a byte unless one is dead before the other is born.
+
+    reserve t : f32[n, 64]                      y : f32[64 * n] is the output itself
+    launch @relu x, t                           alias t : f32[n, 64] of y
+    alias y : f32[64 * n] of t            =>    reserve split.partial.1 : f32[4, n] at 0
+    launch @split t, z                          launch @relu x, t
+                                                launch @split t, z after 0
+
+* Inputs, outputs and constants are the caller's memory. An output that is an alias of a reserved buffer takes its place.
+* A kernel's workspace becomes one `Reserve` per launch, in space `ws`, named by `Launch.workspace`, alive in that launch.
+* A buffer lives from the first to the last launch that touches it or an alias of it, in the order of the body.
+* Sizes `k * g` with the same symbolic part g (1 where they are static) are packed like static ones in units of g bytes, best
+  fit, largest first (Pisarchyk and Lee, 2020); parts that differ by a constant count as the largest of them. The arena is the
+  sum over the parts. Offsets are 64-byte aligned whatever the symbols are: where k is large it is rounded up, else g is.
+* `after` holds what a launch reads (or overwrites) and who used its memory before, without what follows from the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tcomp.ir import index, layout
+from tcomp.ir.module import Module
+from tcomp.ir.node import Dim
+from tcomp.ir.stmts import Alias, Launch, Main, MainStmt, Reserve
+from tcomp.ir.types import Buffer
+
+ALIGNMENT = 64
+FINE = 16 * ALIGNMENT  # multiples from here on are rounded up: a sixteenth is lost at most
+
+
+def memory_plan(module: Module) -> Module:
+    """`module` with main's memory and its launches' order planned; planning again gives the same."""
+    assert module.main is not None, "there is no main to plan"
+    main = _outputs_in_place(module.main)
+    main = replace(main, body=_with_workspace(module, main.body))
+    roots = root_names(main)
+    launches = [s for s in main.body if isinstance(s, Launch)]
+    touched = [_touched(module, launch, roots) for launch in launches]
+    lives = _lives(main, touched)
+    regions, arena = _place(lives)
+    after = _orders(touched, lives, regions)
+    body = _written(main.body, regions, dict(zip((launch.number for launch in launches), _numbers(launches, after))))
+    return replace(module, main=replace(main, body=body, arena=arena))
+
+
+def root_names(main: Main) -> dict[str, str]:
+    """For every buffer of main the one whose memory it is."""
+    roots = {b.name: b.name for b in (*main.inputs, *main.outputs, *main.constants)}
+    sources = {s.buffer.name: s.source for s in main.body if isinstance(s, Alias)}
+    roots |= {s.buffer.name: s.buffer.name for s in main.body if isinstance(s, Reserve)}
+    for name in sources:
+        at = name
+        while at in sources:
+            at = sources[at]
+        roots[name] = at
+    return roots
+
+
+# --- outputs and workspace ------------------------------------------------------------------------
+
+
+def _outputs_in_place(main: Main) -> Main:
+    """Turn every alias around that makes an output a view of a reserved buffer: the output then is the memory."""
+    body = main.body
+    for output in main.outputs:
+        aliases = {s.buffer.name: s for s in body if isinstance(s, Alias)}
+        chain = [output.name]
+        while chain[-1] in aliases:
+            chain.append(aliases[chain[-1]].source)
+        if len(chain) > 1:
+            body = _turned(body, output, chain[-1])
+    return replace(main, body=body)
+
+
+def _turned(body: tuple[MainStmt, ...], output: Buffer, root: str) -> tuple[MainStmt, ...]:
+    reserved = any(isinstance(s, Reserve) and s.buffer.name == root for s in body)
+    assert reserved, f"the output {output.name} is the caller's {root}: it needs a launch that copies"
+    out: list[MainStmt] = []
+    for s in body:
+        if isinstance(s, Reserve) and s.buffer.name == root:
+            out.append(Alias(s.buffer, output.name))
+        elif not (isinstance(s, Alias) and s.buffer.name == output.name):
+            out.append(s)
+    return tuple(out)
+
+
+def _with_workspace(module: Module, body: tuple[MainStmt, ...]) -> tuple[MainStmt, ...]:
+    """A `Reserve` before each launch for every workspace buffer of its kernel."""
+    kernels = {k.name: k for k in module.kernels}
+    out: list[MainStmt] = []
+    for s in body:
+        if isinstance(s, Reserve) and s.buffer.space == "ws":
+            continue  # of an earlier plan
+        if isinstance(s, Launch):
+            values = dict(zip(kernels[s.kernel].symbols, s.symbols, strict=True))
+            for buffer in kernels[s.kernel].workspace:
+                shape = tuple(index.substitute(d, values) for d in buffer.shape)
+                out.append(Reserve(replace(buffer, name=s.workspace(buffer), shape=shape)))
+        out.append(s)
+    return tuple(out)
+
+
+# --- liveness -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The memory a launch reads, and what it writes."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """A reserved buffer: its bytes, and the first and last launch that touches it."""
+
+    name: str
+    size: Dim
+    first: int
+    last: int
+
+    def meets(self, other: _Life) -> bool:
+        """Whether both are alive in some launch."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def _touched(module: Module, launch: Launch, roots: dict[str, str]) -> _Touched:
+    kernel = module.kernel(launch.kernel)
+    assert len(launch.arguments) == len(kernel.inputs) + len(kernel.outputs), f"arguments of launch {launch.number}"
+    memory = [roots[name] for name in launch.arguments]
+    n = len(kernel.inputs)
+    workspace = [launch.workspace(buffer) for buffer in kernel.workspace]
+    return _Touched(frozenset(memory[:n]), frozenset([*memory[n:], *workspace]))
+
+
+def _lives(main: Main, touched: Sequence[_Touched]) -> list[_Life]:
+    """The reserved buffers that some launch touches."""
+    at: dict[str, list[int]] = defaultdict(list)
+    for k, t in enumerate(touched):
+        for name in t.reads | t.writes:
+            at[name].append(k)
+    reserved = [s.buffer for s in main.body if isinstance(s, Reserve)]
+    return [_Life(b.name, layout.size(b), at[b.name][0], at[b.name][-1]) for b in reserved if b.name in at]
+
+
+# --- packing --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Buffers whose sizes are multiples of `varying` and a constant. coarse: the unit, not its multiples, is what is aligned."""
+
+    varying: Dim
+    coarse: bool
+
+    def unit(self, fixed: int) -> Dim:
+        """Bytes of one unit where the constant is `fixed`."""
+        size = index.add(self.varying, fixed)
+        return index.round_up(size, ALIGNMENT) if self.coarse else size
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Where a buffer lies: units from start to end within the part of the arena that belongs to `group`."""
+
+    group: _Group
+    start: int
+    end: int
+    offset: Dim
+
+    def meets(self, other: _Region) -> bool:
+        return self.group == other.group and self.start < other.end and other.start < self.end
+
+
+def _place(lives: Sequence[_Life]) -> tuple[dict[str, _Region], Dim]:
+    """A region for every buffer, and the bytes of the arena."""
+    groups: dict[_Group, list[tuple[_Life, int]]] = defaultdict(list)
+    constants: dict[_Group, int] = defaultdict(int)
+    for life in lives:
+        k, group, fixed = _factored(life.size)
+        groups[group].append((life, k))
+        constants[group] = max(constants[group], fixed)
+    regions: dict[str, _Region] = {}
+    base: Dim = 0
+    for group in sorted(groups, key=lambda g: (g.varying != 0, g.coarse, index.show(g.varying))):
+        unit = group.unit(constants[group])
+        starts, height = best_fit([(life.first, life.last, k) for life, k in groups[group]])
+        for (life, k), start in zip(groups[group], starts):
+            offset = index.add(base, index.mul(start, unit))
+            regions[life.name] = _Region(group, start, start + k, offset)
+        base = index.add(base, index.mul(height, unit))
+    return regions, base
+
+
+def _factored(size: Dim) -> tuple[int, _Group, int]:
+    """(k, group, fixed) with size <= k * group.unit(fixed), exactly but for alignment. A static size is so many single bytes."""
+    coefficients, c = index.terms(size)
+    if not coefficients:
+        return _rounded(c), _Group(0, False), 1
+    k = math.gcd(c, *coefficients.values())
+    varying = index.affine({atom: f // k for atom, f in coefficients.items()}, 0)
+    coarse = k % ALIGNMENT != 0 and k < FINE
+    return (k if coarse else _rounded(k)), _Group(varying, coarse), c // k
+
+
+def _rounded(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+def best_fit(items: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
+    """Starts for items (first, last, size) such that those alive together do not overlap, and the height of the whole.
+
+    Largest first; each goes into the smallest gap that takes it between those that are alive with it, else on top of them.
+    """
+    order = sorted(range(len(items)), key=lambda i: (-items[i][2], items[i][0], i))
+    starts = [0] * len(items)
+    placed: list[tuple[int, int, int, int]] = []  # start, end, first, last; kept sorted
+    for i in order:
+        first, last, size = items[i]
+        busy = [(start, end) for start, end, f, z in placed if f <= last and first <= z]
+        starts[i] = _smallest_gap(busy, size)
+        placed.append((starts[i], starts[i] + size, first, last))
+        placed.sort()
+    return starts, max((end for _, end, _, _ in placed), default=0)
+
+
+def _smallest_gap(busy: Iterable[tuple[int, int]], size: int) -> int:
+    """The start of the smallest gap of at least `size` between sorted intervals, or the end of the last."""
+    best, best_gap, top = None, math.inf, 0
+    for start, end in busy:
+        gap = start - top
+        if size <= gap < best_gap:
+            best, best_gap = top, gap
+        top = max(top, end)
+    return top if best is None else best
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def _orders(touched: Sequence[_Touched], lives: Sequence[_Life], regions: dict[str, _Region]) -> list[list[int]]:
+    """For every launch the launches it must wait for, as positions, reduced."""
+    needs = _data_needs(touched)
+    users = {name: 0 for name in regions}
+    for k, t in enumerate(touched):
+        for name in (t.reads | t.writes) & regions.keys():
+            users[name] |= 1 << k
+    by_group: dict[_Group, list[_Life]] = defaultdict(list)
+    for life in sorted(lives, key=lambda life: life.last):
+        by_group[regions[life.name].group].append(life)
+    for group in by_group.values():
+        for later in group:
+            for earlier in group:
+                if earlier.last >= later.first:
+                    break
+                if regions[earlier.name].meets(regions[later.name]):
+                    needs[later.first] |= users[earlier.name]
+    return _reduced(needs)
+
+
+def _data_needs(touched: Sequence[_Touched]) -> list[int]:
+    """For every launch, as bits, the writers of what it reads and all earlier users of what it writes."""
+    writer: dict[str, int] = defaultdict(int)
+    readers: dict[str, int] = defaultdict(int)
+    needs: list[int] = []
+    for k, t in enumerate(touched):
+        need = 0
+        for name in t.reads:
+            need |= writer[name]
+            readers[name] |= 1 << k
+        for name in t.writes:
+            need |= writer[name] | readers[name]
+            writer[name], readers[name] = 1 << k, 0
+        needs.append(need & ~(1 << k))
+    return needs
+
+
+def _reduced(needs: Sequence[int]) -> list[list[int]]:
+    """The needs that do not follow from the other needs of the same launch."""
+    before: list[int] = []  # all launches that are finished before launch k starts, as bits
+    out: list[list[int]] = []
+    for need in needs:
+        kept: list[int] = []
+        covered = 0
+        while need := need & ~covered:
+            latest = need.bit_length() - 1
+            kept.append(latest)
+            covered |= before[latest] | 1 << latest
+        before.append(covered)
+        out.append(kept[::-1])
+    return out
+
+
+def _numbers(launches: Sequence[Launch], after: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    return [tuple(launches[k].number for k in ks) for ks in after]
+
+
+def _written(body: tuple[MainStmt, ...], regions: dict[str, _Region], after: dict[int, tuple[int, ...]]) -> tuple[MainStmt, ...]:
+    """The body with offsets (0 for what no launch touches) and orders filled in."""
+    out: list[MainStmt] = []
+    for s in body:
+        if isinstance(s, Reserve):
+            out.append(replace(s, offset=regions[s.buffer.name].offset if s.buffer.name in regions else 0))
+        elif isinstance(s, Launch):
+            out.append(replace(s, after=after[s.number]))
+        else:
+            out.append(s)
+    return tuple(out)
