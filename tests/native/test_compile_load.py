@@ -8,7 +8,7 @@ import pytest
 
 from tcomp.codegen.llvm.compile import assembly, compile_text, host, named
 from tcomp.errors import Error
-from tcomp.runtime import loader
+from tcomp.runtime import loader, native
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %s = add i64 %a, %b\n  ret i64 %s\n}\n"
 MACHINE = {"x86_64": 62, "aarch64": 183}
@@ -122,3 +122,14 @@ def test_a_dropped_library_is_unloaded():
     most = mapped()
     held.clear()
     assert mapped() <= most - 20
+
+
+@pytest.mark.parametrize("machine", native.MACHINES)
+def test_the_runtime_compiles_for_every_machine(machine):
+    target = named("aarch64" if machine == "aarch64" else "x86-64")
+    assert machine_of(compile_text(native.core(machine), target)) == MACHINE[machine]
+
+
+def test_no_runtime_for_other_machines():
+    with pytest.raises(Error, match="TC0702"):
+        native.core("riscv64")

@@ -126,6 +126,71 @@ define void @nested(ptr %frame, i64 %t) {
 }
 """
 
+# Rounds of one chunk: v = out[0] += 1. Until v is slot 6, a branch on v: where a bit of its hash is set, another launch
+# counts in out[1]. Threads that are behind must notice, else they branch on a later v and count too often.
+BRANCHING = """
+declare i64 @tc_claim(ptr, i64, i64)
+declare void @tc_done(ptr, i64)
+declare void @tc_wait(ptr, i64, ptr)
+declare i1 @tc_current(ptr, i64)
+
+define void @branching(ptr %frame, i64 %t) {
+entry:
+  %p2 = getelementptr ptr, ptr %frame, i64 2
+  %c = load ptr, ptr %p2
+  %d = getelementptr i8, ptr %c, i64 64
+  %e = getelementptr i8, ptr %c, i64 128
+  %p5 = getelementptr ptr, ptr %frame, i64 5
+  %out = load ptr, ptr %p5
+  %out1 = getelementptr i64, ptr %out, i64 1
+  %p6 = getelementptr i64, ptr %frame, i64 6
+  %n = load i64, ptr %p6
+  br label %round
+round:
+  %r = phi i64 [0, %entry], [%r1, %even], [%r1, %again]
+  %x = phi i64 [0, %entry], [%x1, %even], [%x2, %again]
+  %r1 = add i64 %r, 1
+  %i = call i64 @tc_claim(ptr %c, i64 %r, i64 1)
+  %mine = icmp eq i64 %i, 0
+  br i1 %mine, label %work, label %wait
+work:
+  %old = load atomic i64, ptr %out monotonic, align 8
+  %new = add i64 %old, 1
+  store atomic i64 %new, ptr %out monotonic, align 8
+  call void @tc_done(ptr %d, i64 1)
+  br label %wait
+wait:
+  call void @tc_wait(ptr %d, i64 %r1, ptr %frame)
+  %v = load atomic i64, ptr %out monotonic, align 8
+  %current = call i1 @tc_current(ptr %c, i64 %r1)
+  br i1 %current, label %go, label %end
+go:
+  %more = icmp slt i64 %v, %n
+  br i1 %more, label %branch, label %end
+branch:
+  %hash = mul i64 %v, 2654435769
+  %bit = lshr i64 %hash, 13
+  %one = and i64 %bit, 1
+  %odd = icmp eq i64 %one, 1
+  br i1 %odd, label %count, label %even
+even:
+  %x1 = add i64 %x, 0
+  br label %round
+count:
+  %x2 = add i64 %x, 1
+  %j = call i64 @tc_claim(ptr %e, i64 %x, i64 1)
+  %got = icmp eq i64 %j, 0
+  br i1 %got, label %add, label %again
+add:
+  %was = atomicrmw add ptr %out1, i64 1 monotonic
+  br label %again
+again:
+  br label %round
+end:
+  ret void
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def code(load):
@@ -187,6 +252,16 @@ def test_no_more_threads_walk_than_the_call_wants(code):
         call.run(code["who"], threads=2)
         assert call.frame[1] == 2
         assert call.out[2:].sum() == 0
+
+
+def test_threads_that_are_behind_notice(load):
+    library = load(BRANCHING, ("branching",))
+    n = 20_000
+    odd = sum(v * 2654435769 >> 13 & 1 for v in range(1, n))
+    for _ in range(20):
+        call = Call(1, rounds=n)
+        call.run(library["branching"])
+        assert call.out[:2].tolist() == [n, odd]
 
 
 def test_many_python_threads_at_once(code):

@@ -19,7 +19,8 @@ from tcomp import knobs
 from tcomp.errors import Error
 from tcomp.runtime import loader
 
-FOR_PROGRAMS = ("tc_alloc", "tc_free", "tc_claim", "tc_done", "tc_wait", "tc_run")
+MACHINES = ("x86_64", "aarch64")
+FOR_PROGRAMS = ("tc_alloc", "tc_free", "tc_claim", "tc_done", "tc_wait", "tc_current", "tc_run")
 _FOR_PYTHON = (
     "tc_set_threads", "tc_after_fork", "tc_trim", "tc_set_cap", "tc_retained", "tc_mapped", "tc_forget_lists",
 )  # fmt: skip
@@ -37,12 +38,15 @@ def text(*files: str) -> str:
     return "\n".join([*declared, *(line for line in lines if not line.startswith("declare "))]) + "\n"
 
 
-def machine() -> str:
-    """The name of this machine's part of the text, which must come first. Raises TC0702 where there is none."""
-    name = platform.machine()
-    if sys.platform != "linux" or name not in ("x86_64", "aarch64"):
-        raise Error("TC0702", f"native code on {sys.platform} {name}", "Linux on x86-64 or aarch64")
-    return f"machine_{name}"
+def core(machine: str | None = None) -> str:
+    """The module of pool, claiming and allocator for a machine (this one, `x86_64` or `aarch64`), under Linux.
+
+    Raises TC0702 where there is none.
+    """
+    name = machine or (platform.machine() if sys.platform == "linux" else sys.platform)
+    if name not in MACHINES:
+        raise Error("TC0702", f"there is no native runtime for {name}", "Linux on x86-64 or aarch64")
+    return text(f"machine_{name}", "claim", "pool", "alloc")
 
 
 def start(compile: Callable[[str], bytes]) -> None:
@@ -53,7 +57,7 @@ def start(compile: Callable[[str], bytes]) -> None:
     with _lock:
         if _addresses:
             return
-        library = loader.load(compile(text(machine(), "claim", "pool", "alloc")), FOR_PROGRAMS + _FOR_PYTHON)
+        library = loader.load(compile(core()), FOR_PROGRAMS + _FOR_PYTHON)
         library.keep()
         loader.provide({name: library[name] for name in FOR_PROGRAMS})
         _compile.append(compile)

@@ -1,6 +1,9 @@
 ; Sharing work inside one call. All threads of a call walk `main` and meet at counters of the frame, each on a cache line
 ; of its own. A launch in a loop uses its counters again, so they never go back: round r of a launch with n chunks has
-; base r * n. Claiming orders nothing; what a chunk wrote is published by tc_done and taken by tc_wait.
+; base r * n. What a chunk wrote is published by tc_done and taken by tc_wait.
+;
+; Threads wait for chunks, not for each other, so one may be rounds behind. It finds everything claimed and done and does
+; no harm, except that a value it reads from memory to decide where to go may be a later round's: tc_current tells.
 
 declare i32 @sched_yield()
 
@@ -24,6 +27,7 @@ take:
   br i1 %mine, label %claimed, label %look
 
 claimed:
+  fence release ; whoever sees what the chunk writes sees it claimed, too: tc_current builds on that
   %chunk = sub i64 %seen, %base
   ret i64 %chunk
 
@@ -63,6 +67,16 @@ again:
 
 out:
   ret void
+}
+
+; Ask after reading values that a launch wrote and its next round overwrites; `counter` is its claims, `end` = base + n of
+; the round that was waited for. True: nobody had begun a later round, so the values are this round's. False: they may
+; not be, and this thread is behind: it returns from main, since those ahead of it finish the call.
+define i1 @tc_current(ptr %counter, i64 %end) nounwind {
+  fence acquire
+  %claims = load atomic i64, ptr %counter monotonic, align 8
+  %same = icmp eq i64 %claims, %end
+  ret i1 %same
 }
 
 ; One turn of a waiting loop: rest for the first thousands, then let others have the core.
