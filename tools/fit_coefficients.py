@@ -229,6 +229,21 @@ def fit(row: Fit, degree: int, single: bool) -> tuple[list[float], float]:
     return done, float(error)
 
 
+def erf_table(degree: int) -> list[list[float]]:
+    """Per power of d, the coefficients of erf(x)/x on the 32 intervals around i/8, d = x - i/8."""
+    columns = []
+    for i in range(32):
+        centre, half = Decimal(i) / 8, ONE / 16
+        low = Decimal(0) if i == 0 else -half
+
+        def quotient(d: Decimal, centre: Decimal = centre) -> Decimal:
+            return erf_over_x(centre + d)
+
+        row = Fit("", quotient, str(low), str(half), lambda d, q=quotient: 1 / q(d), degree, None)
+        columns.append(fit(row, degree, single=True)[0])
+    return [list(row) for row in zip(*columns)]
+
+
 def main() -> None:
     """Print the module."""
     print('"""Polynomial coefficients, from the constant term up: written by `tools/fit_coefficients.py`, which says')
@@ -243,6 +258,13 @@ def main() -> None:
             for c in coefficients:
                 print(f"    {c!r},")
             print(")")
+    print("ERF_TABLE_F32 = (")
+    for table in erf_table(4):
+        print("    (")
+        for start in range(0, 32, 4):
+            print(f"        {', '.join(map(repr, table[start : start + 4]))},")
+        print("    ),")
+    print(")")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The vector math library: bounds over the whole range, special values, all widths, with and without FMA and AVX-512."""
 
 import ctypes
+import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from vecmath_reference import REFERENCE, SAME_TYPE, Long, pairs, special_values,
 from tcomp.codegen.llvm import vecmath
 from tcomp.codegen.llvm.builder import FunctionBuilder, ModuleBuilder, vector
 from tcomp.codegen.llvm.compile import assembly, compile_text, host, named
+from tcomp.codegen.llvm.vecmath import coefficients
 from tcomp.runtime import loader
 
 HOST = frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
@@ -222,6 +225,13 @@ def test_arguments_next_to_multiples_of_half_pi(element):
         assert error.max() <= bound(name, element), show(int(np.argmax(error)), (x,), got, reference)
 
 
+@pytest.mark.parametrize("name", ["erf", "tanh", "sigmoid", "sin", "cos"])
+@pytest.mark.parametrize(("element", "target"), EVERYWHERE)
+def test_magnitudes_stay_within_one(name, element, target):
+    x = np.random.default_rng(5).uniform(-25, 25, 100000).astype(TYPES[element])
+    assert np.abs(compiled(name, element, lanes_of(element, target), target)(x)).max() <= 1
+
+
 def test_a_helper_is_defined_once_and_shared():
     module = ModuleBuilder()
     b = FunctionBuilder(module)
@@ -231,6 +241,25 @@ def test_a_helper_is_defined_once_and_shared():
     text = module.text()
     assert text.count("define internal <4 x float> @vecmath_sin_v4f32") == 1
     assert text.count("@vecmath_two_over_pi =") == 1
+
+
+@pytest.mark.parametrize("name", ["SIN", "EXP", "LOG"])
+def test_coefficients_are_what_the_tool_fits(name):
+    tool = load_tool("fit_coefficients")
+    row = next(f for f in tool.FITS if f.name == name)
+    for suffix, degree in (("F32", row.single), ("F64", row.double)):
+        if degree is not None:
+            fitted, _ = tool.fit(row, degree, suffix == "F32")
+            assert tuple(fitted) == getattr(coefficients, f"{name}_{suffix}")
+
+
+def load_tool(name):
+    path = Path(__file__).parents[2] / "tools" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_docs_page_is_up_to_date():

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from tcomp.codegen.llvm.builder import vector
 from tcomp.codegen.llvm.vecmath import coefficients as c
+from tcomp.codegen.llvm.vecmath.avx512 import scalef
 from tcomp.codegen.llvm.vecmath.values import Math, Value
 
 LOG2E = math.log2(math.e)
@@ -38,8 +38,8 @@ def reduce_ln2(m: Math, x: Value) -> tuple[Value, Value, Value]:
 
 def scale(m: Math, p: Value, shifted: Value, n: Value) -> Value:
     """`p * 2^n` for p near 1 and any n that `round_scaled` gave, rounded once where it is subnormal."""
-    if scalef := _scalef(m, p, n):
-        return scalef
+    if scaled := scalef(m, p, n):
+        return scaled
     if m.single:
         whole = m.bits(shifted) - m.format.magic_bits
         half = whole >> 1
@@ -49,43 +49,6 @@ def scale(m: Math, p: Value, shifted: Value, n: Value) -> Value:
     half_shifted, half_n = m.round_scaled(n, 0.5)
     rest_shifted = (n - half_n) + m.format.magic
     return (p * m.power_of_two(half_shifted)) * m.power_of_two(rest_shifted)
-
-
-def _scalef(m: Math, p: Value, n: Value) -> Value | None:
-    """AVX-512's scalef, one register at a time; None where the target or the width has none."""
-    width = m.lanes * m.format.bits
-    if "avx512f" not in m.features or (width < 512 and not ("avx512vl" in m.features and width >= 128)):
-        return None
-    step = min(width, 512) // m.format.bits
-    parts = [_scalef_register(m, p, n, start, step) for start in range(0, m.lanes, step)]
-    while len(parts) > 1:
-        parts = [_join(m, a, b, step) for a, b in zip(parts[::2], parts[1::2])]
-        step *= 2
-    return m.wrap(parts[0])
-
-
-def _scalef_register(m: Math, p: Value, n: Value, start: int, step: int) -> str:
-    kind = vector(m.element, step)
-    p_part, n_part = (_slice(m, v, start, step) for v in (p, n))
-    suffix = f"{'ps' if m.single else 'pd'}.{step * m.format.bits}"
-    mask = f"i{max(step, 8)} -1"
-    rounding = ["i32 4"] if step * m.format.bits == 512 else []  # 4: the current direction
-    name = f"@llvm.x86.avx512.mask.scalef.{suffix}"
-    return m.b.call(kind, name, f"{kind} {p_part}", f"{kind} {n_part}", f"{kind} zeroinitializer", mask, *rounding)
-
-
-def _slice(m: Math, v: Value, start: int, step: int) -> str:
-    if step == m.lanes:
-        return v.name
-    kind = m.type_of(m.element)
-    picks = ", ".join(f"i32 {start + i}" for i in range(step))
-    return m.b.value(f"shufflevector {kind} {v.name}, {kind} poison, <{step} x i32> <{picks}>")
-
-
-def _join(m: Math, low: str, high: str, step: int) -> str:
-    kind = vector(m.element, step)
-    picks = ", ".join(f"i32 {i}" for i in range(2 * step))
-    return m.b.value(f"shufflevector {kind} {low}, {kind} {high}, <{2 * step} x i32> <{picks}>")
 
 
 def exp_reduced(m: Math, r: Value) -> Value:
