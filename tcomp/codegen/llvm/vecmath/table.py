@@ -137,5 +137,6 @@ def page() -> str:
     ]
     for row in FUNCTIONS.values():
         form = "inline" if row.inline else "helper"
-        lines.append(f"| `{row.name}` | {row.bound_f32:g} | {row.bound_f64:g} | {form} | {row.source} |")
+        source = row.source.replace("|", "\\|")
+        lines.append(f"| `{row.name}` | {row.bound_f32:g} | {row.bound_f64:g} | {form} | {source} |")
     return "\n".join(lines) + "\n"
