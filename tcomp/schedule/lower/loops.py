@@ -1,0 +1,341 @@
+"""Kernels that are loops over a domain: pointwise maps, reductions along rows, reductions down columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tcomp.ir import dtype as dt
+from tcomp.ir import index, tile
+from tcomp.ir.dtype import accumulator
+from tcomp.ir.machine import LANES
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import MONOIDS, OPS
+from tcomp.ir.stmts import By, Carry, For, Grid, GridAxis, Kernel, Let, Stmt, Store
+from tcomp.ir.types import Buffer, TileType
+from tcomp.passes.fusion import COSTLY, Group
+from tcomp.schedule.lower.checks import check_phases
+from tcomp.schedule.lower.collapse import Collapsed, collapse
+from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
+from tcomp.schedule.lower.parts import Context, Lowered, kernel_symbols
+from tcomp.schedule.lower.reading import Reader
+from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
+
+WIDE = 64  # lanes of the main loop over columns: four vectors hide the latency of an accumulator
+BLOCK = 8192  # elements of one block: about the work that hides the cost of claiming it
+ROW_ON_STACK = 64 << 10  # bytes of a row kept on the stack; longer rows live in scratch, up to ROW_KEPT
+ROW_KEPT = 512 << 10
+
+
+def output_buffer(k: int, n: Node, shape: tuple[Dim, ...]) -> Buffer:
+    return Buffer(f"out{k}", n.type.dtype, shape)
+
+
+def finish(name: str, reader: Reader, inputs: dict[Node, Buffer], outputs: Sequence[Buffer], nodes: Sequence[Node], phases: tuple[Grid, ...], ctx: Context) -> Lowered:  # fmt: skip
+    """The kernel, with the phases that prove its data-dependent positions in range before the rest."""
+    checks, workspace = check_phases(list(reader.checks.values()), ctx)
+    every = (*checks, *phases)
+    buffers = (*inputs.values(), *outputs, *workspace)
+    kernel = Kernel(name, tuple(inputs.values()), tuple(outputs), kernel_symbols(every, buffers), every, workspace)
+    return Lowered(kernel, tuple(inputs), tuple(nodes))
+
+
+# --- map -------------------------------------------------------------------------------------------
+
+
+def lower_map(name: str, group: Group, ctx: Context) -> Lowered:
+    """One pass over the domain; every output is a store of its expression."""
+    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.outputs)
+    shape = group.outputs[0].type.shape
+    expressions = [reader.read(n, domain_axes(shape)) for n in group.outputs]
+    c = collapse(shape, expressions)
+    outputs = [output_buffer(k, n, c.dims) for k, n in enumerate(group.outputs)]
+    across = _transposed_axis(c)
+    grid = _map_across(c, outputs, across) if across is not None else _map_along(c, outputs)
+    inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
+    return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
+
+
+def _transposed_axis(c: Collapsed) -> int | None:
+    """An axis along which some operand is contiguous while it is not along the last one: both are then walked in tiles."""
+    rank = len(c.dims)
+    axes = domain_axes(c.dims)
+    for e in c.expressions:
+        for n in (x for x in _loads(e) if (m := strides(x, axes)) is not None and m[0][-1:] not in ((0,), (1,), ())):
+            move = strides(n, axes)
+            assert move is not None
+            for k in range(rank - 1):
+                if move[0][k] == 1 and likely(c.dims[k]) >= LANES // 2 and likely(c.dims[-1]) >= LANES // 2:
+                    return k
+    return None
+
+
+def _loads(e: Node) -> list[Node]:
+    from tcomp.schedule.lower.reading import loads
+
+    return loads([e])
+
+
+def _stores(c: Collapsed, outputs: Sequence[Buffer], t: Tiling, at: tuple[Dim, ...], by: By | None) -> tuple[Stmt, ...]:
+    """A store of each expression at position `at` of its output."""
+    return tuple(Store(tile.load(b, at, t.extents), tiled(e, t), by) for b, e in zip(outputs, c.expressions))
+
+
+def _values(c: Collapsed, at: Sequence[Dim]) -> dict[Node, Dim]:
+    return {a: p for a, p in zip(domain_axes(c.dims), at) if isinstance(a, Node)}
+
+
+def _lane_width(d: Dim) -> int:
+    """Lanes of the loop over an axis: up to WIDE, no wider than the axis needs."""
+    return min(WIDE, index.round_up(d, LANES)) if isinstance(d, int) and d > 0 else WIDE  # type: ignore[type-var]
+
+
+def _map_along(c: Collapsed, outputs: Sequence[Buffer]) -> Grid:
+    """Loops over the outer axes around lanes along the last."""
+    if not c.dims:
+        return Grid((), _stores(c, outputs, Tiling({}, (), {}), (), None))
+    *outer, last = c.dims
+    block = max(BLOCK, LANES)
+    if likely(last) <= 8 * block and outer:
+        return nest(blocks_of(outer, likely(last), block), lambda at: _row_of_stores(c, outputs, at, 0, last))
+    j = counter("j", last, block)
+    inner = nest(
+        [Axis(d, 1) for d in outer], lambda at: _row_of_stores(c, outputs, at, j, index.minimum(block, index.sub(last, j)))
+    )
+    return Grid((*inner.axes, GridAxis(j, last, block)), inner.body)
+
+
+def _row_of_stores(c: Collapsed, outputs: Sequence[Buffer], at: tuple[Dim, ...], start: Dim, extent: Dim) -> tuple[Stmt, ...]:
+    place = (*at, index.add(start, tile.axis(0, extent)))
+    t = Tiling(_values(c, place), (extent,), {})
+    return _stores(c, outputs, t, place, By((_lane_width(extent),)))
+
+
+def _map_across(c: Collapsed, outputs: Sequence[Buffer], across: int) -> Grid:
+    """Square tiles over axis `across` and the last one, so that both sides are read and written by vectors."""
+    side = 64
+    rest = [d for k, d in enumerate(c.dims[:-1]) if k != across]
+    i, j = counter("i", c.dims[across], side), counter("j", c.dims[-1], side)
+    rows, columns = index.minimum(side, index.sub(c.dims[across], i)), index.minimum(side, index.sub(c.dims[-1], j))
+
+    def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+        place = list(at)
+        place.insert(across, index.add(i, tile.axis(0, rows)))
+        place.append(index.add(j, tile.axis(1, columns)))
+        t = Tiling(_values(c, place), (rows, columns), {})
+        return _stores(c, outputs, t, tuple(place), By((LANES, LANES)))
+
+    inner = nest([Axis(d, 1) for d in rest], body, "o")
+    return Grid((*inner.axes, GridAxis(i, c.dims[across], side), GridAxis(j, c.dims[-1], side)), inner.body)
+
+
+# --- row -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row kernel in the making: statements of one row as scalar expressions over the domain."""
+
+    group: Group
+    reader: Reader
+    shape: tuple[Dim, ...]
+    statements: list[tuple[str, str, Node, Node]] = field(default_factory=list)  # (what, name, node, expression)
+
+
+def lower_row(name: str, group: Group, ctx: Context) -> Lowered:
+    """For each row: reductions along it, values kept for later passes, and stores, in the order of the program."""
+    shape = group.anchors[0].operands[0].type.shape
+    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.members)
+    row = _Row(group, reader, shape)
+    kept = _kept_rows(group, shape)
+    for n in group.members:
+        _row_statement(row, n, n in kept)
+    last = len(shape) - 1
+    c = collapse(shape, [e for _, _, _, e in row.statements], frozenset({last}))
+    outer, columns = c.dims[:-1], c.dims[-1]
+    shapes = {n: c.dims if n.type.shape == shape else outer for n in group.outputs}
+    outputs = {n: output_buffer(k, n, shapes[n]) for k, n in enumerate(group.outputs)}
+    grid = nest(blocks_of(outer, likely(columns), BLOCK), lambda at: _row_body(row, c, outputs, at))
+    inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
+    return finish(name, reader, inputs, list(outputs.values()), group.outputs, (grid,), ctx)
+
+
+def _kept_rows(group: Group, shape: tuple[Dim, ...]) -> set[Node]:
+    """Full rows that several passes use and that are dear to compute: kept in a tile, if a row has a bound that allows it."""
+    hi = index.bounds(shape[-1])[1]
+    if hi is None:
+        return set()
+    users: dict[Node, set[Node]] = {}
+    costly: dict[Node, bool] = {}
+    for n in group.members:
+        costly[n] = n.op in COSTLY or any(costly.get(o, False) for o in n.operands)
+        for o in n.operands:
+            if o in costly:
+                users.setdefault(o, set()).add(n)
+    full = [n for n in group.members if n.type.shape == shape and OPS[n.op].kind == "pointwise" and costly[n]]
+    return {n for n in full if hi * n.type.dtype.bytes <= ROW_KEPT and len(users.get(n, ())) + (n in group.outputs) >= 2}
+
+
+def _row_statement(row: _Row, n: Node, keep: bool) -> None:
+    """Append what computes `n`, if it needs a statement of its own, and make it a leaf for the rest."""
+    reader, axes = row.reader, domain_axes(row.shape)
+    name = f"{n.op}{len(row.statements)}"
+    if n.op == "reduce":
+        x, t = n.operands[0], accumulator(n.type.dtype)
+        e = reader.read(x, axes)
+        row.statements.append(("reduce", name, n, e if e.type.dtype == t else tile.pointwise("cast", e, dtype=t)))
+        total = tile.ref(name, TileType(t))
+        value = total if t == n.type.dtype else tile.pointwise("cast", total, dtype=n.type.dtype)
+        reader.local[n] = lambda at: value
+    elif keep:
+        row.statements.append(("keep", name, n, reader.read(n, axes)))
+        kept = tile.ref(name, TileType(n.type.dtype))
+        reader.local[n] = lambda at: kept
+    if n in row.group.outputs:
+        at = axes if n.type.shape == row.shape else axes[:-1]
+        row.statements.append(("store", name, n, reader.read(n, at)))
+
+
+def _row_body(row: _Row, c: Collapsed, outputs: dict[Node, Buffer], at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+    columns = c.dims[-1]
+    lane = tile.axis(0, columns)
+    by = By((_lane_width(columns),))
+    refs = {s: TileType(n.type.dtype, (columns,)) for what, s, n, _ in row.statements if what == "keep"}
+    full = Tiling(_values(c, (*at, lane)), (columns,), refs)
+    single = Tiling(_values(c, at), (), refs)
+    out: list[Stmt] = []
+    for (what, name, n, _), e in zip(row.statements, c.expressions):
+        if what == "reduce":
+            out.append(Let(name, tile.reduce(n["monoid"], _stretched(tiled(e, full), columns))))
+        elif what == "keep":
+            hi = index.bounds(columns)[1] or 0
+            space = "stack" if hi * n.type.dtype.bytes <= ROW_ON_STACK else "scratch"
+            out.append(Let(name, _stretched(tiled(e, full), columns), space, by))
+        elif n.type.shape == row.shape:
+            out.append(Store(tile.load(outputs[n], (*at, lane), (columns,)), tiled(e, full), by))
+        else:
+            out.append(Store(tile.load(outputs[n], at), tiled(e, single)))
+    return tuple(out)
+
+
+def _stretched(e: Node, columns: Dim) -> Node:
+    """`e` as a tile along the columns, also where it does not vary along them."""
+    if e.type.shape:
+        return e
+    zero = tile.position(tile.axis(0, columns), e.type.dtype if e.type.dtype.kind != "bool" else dt.i64, (columns,))
+    always = tile.pointwise("ge", zero, zero)
+    return tile.pointwise("where", always, e, e)
+
+
+# --- column ----------------------------------------------------------------------------------------
+
+
+def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
+    """Lanes along the last axis that stays; loops over the reduced axes carry one vector for each reduction."""
+    first = group.anchors[0]
+    x = first.operands[0].type.shape
+    kept = tuple(k for k in range(len(x)) if k not in first["axes"])
+    order = (*kept, *first["axes"])
+    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.members)
+    axes = domain_axes(tuple(x[k] for k in order))
+    at_operand = tuple(axes[order.index(k)] for k in range(len(x)))
+    operands = [_widened(reader.read(a.operands[0], at_operand), a) for a in group.anchors]
+    names = _carried(group, reader)
+    at_kept = axes[: len(kept)]
+    finals = [reader.read(n, at_kept) for n in group.outputs]
+    c = collapse(tuple(x[k] for k in order), [*operands, *finals], frozenset({max(0, len(kept) - 1), len(kept)}))
+    split = sum(1 for b in c.blocks if b[0] < len(kept))
+    outputs = [output_buffer(k, n, c.dims[:split]) for k, n in enumerate(group.outputs)]
+    grid = _column_grid(group, c, split, outputs, names)
+    inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
+    return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
+
+
+def _widened(e: Node, anchor: Node) -> Node:
+    """The element that a reduction adds up, in its accumulator's dtype."""
+    t = accumulator(anchor.type.dtype)
+    return e if e.type.dtype == t else tile.pointwise("cast", e, dtype=t)
+
+
+def _carried(group: Group, reader: Reader) -> list[str]:
+    """Names of the reductions' results, made leaves of `reader`."""
+    names = []
+    for k, a in enumerate(group.anchors):
+        t = accumulator(a.type.dtype)
+        total = tile.ref(f"sum{k}", TileType(t))
+        value = total if t == a.type.dtype else tile.pointwise("cast", total, dtype=a.type.dtype)
+        reader.local[a] = lambda at, value=value: value  # type: ignore[misc]
+        names.append(f"sum{k}")
+    return names
+
+
+def _column_grid(group: Group, c: Collapsed, split: int, outputs: Sequence[Buffer], names: list[str]) -> Grid:
+    outer, last = c.dims[: split - 1], c.dims[split - 1]
+    width = _lane_width(last)
+    j = counter("j", last, width)
+    count = index.minimum(width, index.sub(last, j))
+
+    def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+        return _column_body(group, c, split, outputs, names, (*at, j), width, count)
+
+    work = likely(index.product(c.dims[split:])) * width
+    inner = nest(blocks_of(outer, work, BLOCK), body)
+    return Grid((*inner.axes, GridAxis(j, last, width)), inner.body)
+
+
+def _column_body(
+    group: Group,
+    c: Collapsed,
+    split: int,
+    outputs: Sequence[Buffer],
+    names: list[str],
+    at: tuple[Dim, ...],
+    width: int,
+    count: Dim,
+) -> tuple[Stmt, ...]:
+    lanes = (*at[:-1], index.add(at[-1], tile.axis(0, width)))
+    loops = [counter(f"k{k}", d) for k, d in enumerate(c.dims[split:])]
+    types = {n: TileType(accumulator(a.type.dtype), (width,)) for n, a in zip(names, group.anchors)}
+    narrow = ((0, width, None if count == width else count),)
+    t = Tiling(_values(c, (*lanes, *loops)), (width,), types)
+    terms = [tile.restrict(tiled(e, t), narrow) for e in c.expressions[: len(names)]]
+    identities = [_identity(a) for a in group.anchors]
+    stmts = _reduction_loops(loops, c.dims[split:], names, types, [a["monoid"] for a in group.anchors], identities, terms)
+    final = Tiling(_values(c, lanes), (width,), types)
+    stores = [
+        Store(tile.restrict(tile.load(b, lanes, (width,)), narrow), tile.restrict(tiled(e, final), narrow))
+        for b, e in zip(outputs, c.expressions[len(names) :])
+    ]
+    return (*stmts, *stores)
+
+
+def _identity(anchor: Node) -> Node:
+    """What a reduction starts from; a sum starts from +0, which is also the sum of nothing."""
+    t = accumulator(anchor.type.dtype)
+    return tile.full(0 if anchor["monoid"] == "add" else MONOIDS[anchor["monoid"]].identity(t), t)
+
+
+def _reduction_loops(
+    loops: list[Node],
+    extents: tuple[Dim, ...],
+    names: list[str],
+    types: dict[str, TileType],
+    monoids: list[str],
+    identities: list[Node],
+    terms: list[Node],
+) -> tuple[Stmt, ...]:
+    """Nested loops that carry all reductions; each level's result is the carry of the one outside."""
+    depth = len(loops)
+
+    def level(k: int) -> tuple[Stmt, ...]:
+        mine = [f"{n}_{k}" for n in names]
+        init = identities if k == 0 else [tile.ref(f"{n}_{k - 1}", types[n]) for n in names]
+        results = names if k == 0 else [f"{n}_{k}r" for n in names]
+        carry = tuple(Carry(m, r, types[n], i) for m, r, n, i in zip(mine, results, names, init))
+        if k == depth - 1:
+            yields = tuple(tile.pointwise(mo, tile.ref(m, types[n]), e) for mo, m, n, e in zip(monoids, mine, names, terms))
+            return (For(loops[k], 0, extents[k], 1, (), carry, yields),)
+        yields = tuple(tile.ref(f"{n}_{k + 1}r", types[n]) for n in names)
+        return (For(loops[k], 0, extents[k], 1, level(k + 1), carry, yields),)
+
+    return level(0)

@@ -1,0 +1,68 @@
+"""Loops around a kernel's body: a grid over blocks of the outer axes, loops inside a block, and the names of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tcomp.ir import index
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.stmts import For, Grid, GridAxis, Stmt
+
+LIKELY = 256  # what a symbolic dimension is taken for where a size only steers a choice
+
+
+def likely(d: Dim) -> int:
+    """A size to steer by: the dimension itself, its bound where that is small, or a guess."""
+    if isinstance(d, int):
+        return d
+    hi = index.bounds(d)[1]
+    return min(hi, LIKELY) if hi is not None else LIKELY
+
+
+def counter(name: str, extent: Dim, step: int = 1) -> Node:
+    """A loop variable over 0, step, ... below extent."""
+    hi = index.bounds(extent)[1]
+    return index.symbol(name, 0, None if hi is None else max(0, hi - 1), step)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a nest: its extent, and how much of it one block takes."""
+
+    extent: Dim
+    block: int
+
+
+def blocks_of(extents: Sequence[Dim], inner: int, wanted: int) -> list[Axis]:
+    """Blocks of the outer axes, so that one holds about `wanted` elements where an innermost point holds `inner`."""
+    out: list[Axis] = []
+    room = max(1, wanted // max(1, inner))
+    for d in reversed(extents):
+        block = max(1, min(room, likely(d)))
+        out.insert(0, Axis(d, block))
+        room = room // likely(d) if block >= likely(d) else 1
+    return out
+
+
+def nest(axes: Sequence[Axis], body: Callable[[tuple[Dim, ...]], tuple[Stmt, ...]], prefix: str = "i") -> Grid:
+    """A grid over blocks and loops inside them; `body(positions)` gives the statements of one point."""
+    grid: list[GridAxis] = []
+    loops: list[tuple[Node, Dim, Dim]] = []
+    at: list[Dim] = []
+    for k, a in enumerate(axes):
+        if a.extent == 1:
+            at.append(0)
+            continue
+        var = counter(f"{prefix}{k}", a.extent, a.block)
+        grid.append(GridAxis(var, a.extent, a.block))
+        if a.block == 1:
+            at.append(var)
+            continue
+        inner = counter(f"r{k}", a.extent)
+        loops.append((inner, var, index.minimum(index.add(var, a.block), a.extent)))
+        at.append(inner)
+    stmts = body(tuple(at))
+    for inner, lo, hi in reversed(loops):
+        stmts = (For(inner, lo, hi, 1, stmts),)
+    return Grid(tuple(grid), stmts)

@@ -1,0 +1,229 @@
+"""What a kernel computes at one point of its domain: movements composed into positions, down to elements of buffers.
+
+`Reader.read(n, at)` is the scalar expression of node `n` at positions `at` (index expressions over the domain's axes).
+Whatever is already in memory or in a register is a leaf; everything else is computed in place. `checks` collects the index
+buffers whose elements have to be proven in range before they are used as positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tcomp.ir import dtype as dt
+from tcomp.ir import index, tile
+from tcomp.ir.index import INDEX
+from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.ops import OPS
+from tcomp.ir.types import Buffer
+
+At = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCheck:
+    """All elements of `buffer` must be in [0, size); `node` is the operation that uses them."""
+
+    buffer: Buffer
+    size: Dim
+    node: Node
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads nodes at positions. in_memory: whether a node is a buffer of the program; local: values the kernel holds."""
+
+    in_memory: Callable[[Node], bool]
+    inputs: dict[Node, Buffer] = field(default_factory=dict)
+    local: dict[Node, Callable[[At], Node]] = field(default_factory=dict)
+    checks: dict[tuple[Buffer, Dim], IndexCheck] = field(default_factory=dict)
+    _memo: dict[tuple[Node, At], Node] = field(default_factory=dict)
+
+    def buffer(self, n: Node) -> Buffer:
+        """The input buffer that holds `n`, named by the order of first use."""
+        if n not in self.inputs:
+            self.inputs[n] = Buffer(f"in{len(self.inputs)}", n.type.dtype, n.type.shape)
+        return self.inputs[n]
+
+    def read(self, n: Node, at: At) -> Node:
+        """The element of `n` at `at`."""
+        key = (n, at)
+        if key not in self._memo:
+            self._memo[key] = self._read(n, at)
+        return self._memo[key]
+
+    def _read(self, n: Node, at: At) -> Node:
+        if n in self.local:
+            return self.local[n](at)
+        if n.op == "constant" and n["value"].array.size == 1:
+            return tile.full(
+                n["value"].array.item() if n.type.dtype != dt.bf16 else float(n["value"].array.reshape(())), n.type.dtype
+            )
+        if self.in_memory(n):
+            return tile.load(self.buffer(n), at)
+        match n.op:
+            case "iota":
+                return tile.position(at[n["axis"]], n.type.dtype)
+            case "dimension":
+                return tile.position(n["dim"], n.type.dtype)
+            case "pad":
+                return self._pad(n, at)
+            case "gather" | "gather_elements" | "gather_nd":
+                return self.read(n.operands[0], self._gathered(n, at))
+            case "broadcast" | "transpose" | "slice" | "reshape" | "window":
+                return self.read(n.operands[0], moved(n, at))
+        assert OPS[n.op].kind == "pointwise", f"{n.op} is neither in memory nor computed in place"
+        return tile.pointwise(n.op, *(self.read(o, at) for o in n.operands), **dict(n.attrs))
+
+    def _pad(self, n: Node, at: At) -> Node:
+        """Padding in place: `else` where the operand is a buffer, a select around a clamped read where it is computed."""
+        x, value = n.operands
+        inner = tuple(index.sub(p, low) for p, low in zip(at, n["low"]))
+        fill = self.read(value, ())
+        if all(_inside(p, d) == 1 for p, d in zip(inner, x.type.shape)):
+            return self.read(x, inner)
+        if x not in self.local and self.in_memory(x):
+            return tile.load(self.buffer(x), inner, other=fill)
+        inside: Dim = 1
+        for p, d in zip(inner, x.type.shape):
+            inside = index.mul(inside, _inside(p, d))
+        clamped = tuple(
+            p if _inside(p, d) == 1 else index.maximum(index.minimum(p, index.sub(d, 1)), 0) for p, d in zip(inner, x.type.shape)
+        )
+        return tile.pointwise("where", tile.position(inside, dt.bool_), self.read(x, clamped), fill)
+
+    def _gathered(self, n: Node, at: At) -> At:
+        """The positions in a gather's data operand, some of them read from its index operand."""
+        x, where = n.operands
+        if n.op == "gather_nd":
+            batch, depth = n["batch"], where.type.shape[-1]
+            lead = at[: where.type.rank - 1]
+            found = [self._position(n, where, (*lead, k), x.type.shape[batch + k]) for k in range(depth)]
+            return (*at[:batch], *found, *at[where.type.rank - 1 :])
+        axis = n["axis"]
+        if n.op == "gather_elements":
+            return (*at[:axis], self._position(n, where, at, x.type.shape[axis]), *at[axis + 1 :])
+        rank = where.type.rank
+        found_one = self._position(n, where, at[axis : axis + rank], x.type.shape[axis])
+        return (*at[:axis], found_one, *at[axis + rank :])
+
+    def _position(self, user: Node, n: Node, at: At, size: Dim) -> Dim:
+        """An element of the integer tensor `n` as a position along an axis of `size`."""
+        while n.op in ("broadcast", "transpose", "slice", "reshape") and n not in self.inputs and not self.in_memory(n):
+            n, at = n.operands[0], moved(n, at)
+        if n.op == "iota":
+            return at[n["axis"]]
+        if n.op == "constant" and n["value"].array.size == 1:
+            return int(n["value"].array.reshape(()))
+        assert self.in_memory(n), f"the positions of {user.op} are not in memory"
+        lo, hi = _literal_range(n)
+        top = index.bounds(size)[1]
+        if not (lo >= 0 and isinstance(size, int) and hi < size):
+            check = IndexCheck(self.buffer(n), size, user)
+            self.checks[check.buffer, size] = check
+            lo, hi = 0, top - 1 if top is not None else -1
+        return index.read(self.buffer(n), at, lo, hi if hi >= 0 else None)
+
+
+def _literal_range(n: Node) -> tuple[int, int]:
+    """Smallest and largest element of a constant; (-1, -1) where nothing is known."""
+    if n.op != "constant":
+        return -1, -1
+    array = n["value"].array
+    return (int(array.min()), int(array.max())) if array.size else (0, 0)
+
+
+def _inside(p: Dim, d: Dim) -> Dim:
+    """1 where 0 <= p < d."""
+    return index.mul(index.less(-1, p), index.less(p, d))
+
+
+def moved(n: Node, at: At) -> At:
+    """Where a movement (not a pad) reads its operand."""
+    x = n.operands[0].type
+    match n.op:
+        case "broadcast":
+            return tuple(0 if d == 1 else at[a] for d, a in zip(x.shape, n["axes"]))
+        case "transpose":
+            out: list[Dim] = [0] * len(at)
+            for k, p in enumerate(n["perm"]):
+                out[p] = at[k]
+            return tuple(out)
+        case "slice":
+            return tuple(index.add(b, index.mul(p, s)) for b, p, s in zip(n["start"], at, n["step"]))
+        case "reshape":
+            return reshaped(x.shape, n.type.shape, at)
+        case "window":
+            return _windowed(n, at)
+    raise AssertionError(n.op)
+
+
+def _windowed(n: Node, at: At) -> At:
+    rank = n.operands[0].type.rank
+    out = list(at[:rank])
+    for k, (axis, stride, dilation) in enumerate(zip(n["axes"], n["strides"], n["dilations"])):
+        out[axis] = index.add(index.mul(at[axis], stride), index.mul(at[rank + k], dilation))
+    return tuple(out)
+
+
+def reshaped(old: tuple[Dim, ...], new: tuple[Dim, ...], at: At) -> At:
+    """The positions in shape `old` of the element at `at` in shape `new`: groups of axes with equal products map alone."""
+    out: list[Dim] = []
+    for (o, n), places in _matched(old, new, at):
+        linear: Dim = 0
+        for d, p in zip(n, places):
+            linear = index.add(index.mul(linear, d), p)
+        out.extend(_delinearised(linear, o))
+    return tuple(out)
+
+
+def _matched(old: At, new: At, at: At) -> list[tuple[tuple[At, At], At]]:
+    """The shapes cut into the shortest runs of axes with equal products."""
+    groups: list[tuple[tuple[At, At], At]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = i, j
+        left: Dim = 1
+        right: Dim = 1
+        while True:
+            if left == right and (i > a or j > b):
+                break
+            behind = _behind(left, right, i < len(old), j < len(new))
+            if behind == "old":
+                left, i = index.mul(left, old[i]), i + 1
+            elif behind == "new":
+                right, j = index.mul(right, new[j]), j + 1
+            else:
+                break
+        groups.append(((old[a:i], new[b:j]), at[b:j]))
+    return groups
+
+
+def _behind(left: Dim, right: Dim, more_old: bool, more_new: bool) -> str:
+    """Which side takes its next axis."""
+    if not more_old or not more_new:
+        return "old" if more_old else "new" if more_new else ""
+    if isinstance(left, int) and isinstance(right, int):
+        return "old" if left <= right else "new"
+    lo = index.bounds(index.sub(right, left))[0]
+    return "old" if (lo is not None and lo >= 0) or isinstance(left, int) else "new"
+
+
+def _delinearised(linear: Dim, dims: At) -> list[Dim]:
+    """The positions along `dims` of a row-major element number."""
+    out: list[Dim] = []
+    for k, d in enumerate(dims):
+        below = index.product(dims[k + 1 :])
+        q = linear if below == 1 else index.floordiv(linear, below)
+        out.append(0 if d == 1 else q if all(x == 1 for x in dims[:k]) else index.mod(q, d))
+    return out
+
+
+def loads(expressions: list[Node]) -> list[Node]:
+    """All loads in these expressions, each once."""
+    return [n for n in walk(expressions) if n.op == "load"]
+
+
+def index_reads(expressions: list[Node]) -> bool:
+    """Whether any position is read from memory."""
+    return any(n.op == "read" and n.type is INDEX for n in walk(expressions))
