@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tcomp.ir.names import show_name
 from tcomp.ir.node import _ARITHMETIC, Dim, Node, node, walk
 
 
@@ -446,23 +447,42 @@ def show(x: Dim) -> str:
         return str(x)
     match x.op:
         case "sym":
-            return str(x["name"])
+            return show_name(x["name"])
         case "affine":
             return _show_sum(x)
         case "min" | "max":
             return f"{x.op}({', '.join(show(as_dim(o)) for o in x.operands)})"
         case "read":
-            return f"{getattr(x['buffer'], 'name', x['buffer'])}[{', '.join(show(as_dim(o)) for o in x.operands)}]"
-    return "(" + f" {_INFIX[x.op]} ".join(show(as_dim(o)) for o in x.operands) + ")"
+            return _show_read(x)
+    return "(" + f" {_INFIX[x.op]} ".join(map(_show_factor, x.operands)) + ")"
+
+
+def _show_read(x: Node) -> str:
+    """`buffer[position]`, and the bounds of the element in braces where they are known."""
+    text = f"{show_name(x['buffer'].name)}[{', '.join(show(as_dim(o)) for o in x.operands)}]"
+    return text if (x["lo"], x["hi"]) == (None, None) else f"{text}{{{show_bound(x['lo'])}, {show_bound(x['hi'])}}}"
+
+
+def show_bound(bound: int | None) -> str:
+    return "none" if bound is None else str(bound)
+
+
+def _show_factor(operand: Node) -> str:
+    """An operand of an infix operator: sums and negative numbers in parentheses."""
+    text = show(as_dim(operand))
+    return f"({text})" if operand.op == "affine" and (operand.operands or operand["constant"] < 0) else text
 
 
 def _show_sum(x: Node) -> str:
-    text = ""
-    for atom, k in zip(x.operands, x["coefficients"]):
-        piece = show(atom) if abs(k) == 1 else f"{abs(k)}*{show(atom)}"
-        text += (" - " if k < 0 else " + ") + piece if text else ("-" if k < 0 else "") + piece
+    """Positive terms first: `n - j`, `100 - s`, `i + 8`."""
+    if not x.operands:
+        return str(x["constant"])
+    pieces = [(k, show(atom) if abs(k) == 1 else f"{abs(k)}*{show(atom)}") for atom, k in zip(x.operands, x["coefficients"])]
+    positive, negative = [p for p in pieces if p[0] > 0], [p for p in pieces if p[0] < 0]
     c = x["constant"]
-    return text if c == 0 else f"{c}" if not text else f"{text} {'-' if c < 0 else '+'} {abs(c)}"
+    number = [(c, str(abs(c)))] if c else []
+    (first, text), *rest = [*positive, *negative, *number] if positive or c <= 0 else [*number, *negative]
+    return ("-" if first < 0 else "") + text + "".join(f" {'-' if k < 0 else '+'} {piece}" for k, piece in rest)
 
 
 _ARITHMETIC.update(add=add, sub=sub, mul=mul, floordiv=floordiv, mod=mod)

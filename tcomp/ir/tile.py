@@ -238,7 +238,7 @@ def retype(e: Node, operands: tuple[Node, ...]) -> Node:
 
 
 def substitute(e: Node, values: Mapping[Node, Dim]) -> Node:
-    """`e` with symbols replaced in all its index expressions (never the tile axes of its own windows)."""
+    """`e` with symbols replaced in all its index expressions; the tile axes of its windows follow their extents."""
 
     def swap(d: Dim) -> Dim:
         return index.substitute(d, values)
@@ -249,10 +249,14 @@ def substitute(e: Node, values: Mapping[Node, Dim]) -> Node:
                 w = window(x)
                 other = None if w.other is None else inner(w.other)
                 counts = tuple(None if v is None else swap(v) for v in w.valid)
-                return load(w.buffer, tuple(map(swap, w.positions)), tuple(map(swap, w.extents)), counts, other)
+                extents = tuple(map(swap, w.extents))
+                axes = _moved_axes(w.extents, extents, (None,) * w.rank)
+                positions = tuple(index.substitute(p, {**values, **axes}) for p in w.positions)
+                return load(w.buffer, positions, extents, counts, other)
             case "position":
-                dims = [swap(as_dim(o)) for o in x.operands]
-                return position(dims[0], x["dtype"], tuple(dims[1:]))
+                extents = tuple(map(swap, x.type.shape))
+                axes = _moved_axes(x.type.shape, extents, (None,) * len(extents))
+                return position(index.substitute(as_dim(x.operands[0]), {**values, **axes}), x["dtype"], extents)
         new = tuple(as_node(swap(as_dim(o))) if o.type is INDEX else inner(o) for o in x.operands)
         return x if new == x.operands else retype(x, new)
 
@@ -276,7 +280,8 @@ def restrict(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
         case "position":
             return _restrict_position(e, narrow)
         case "ref":
-            assert all(w is None for w in narrow), f"the register value {e['name']} cannot be narrowed"
+            same = all(w is None or (w[0] == 0 and w[1] == d) for w, d in zip(narrow, e.type.shape))
+            assert same, f"the register value {e['name']} cannot be narrowed"
             return e
         case "expand":
             k = e["axis"]

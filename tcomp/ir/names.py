@@ -1,0 +1,20 @@
+"""Names in text: bare where they read as one word that means nothing else, quoted otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*|\$[0-9]+")
+
+_KEYWORDS = """
+alias alloc arena assert at atomic axis by call carry check code const constant default dot else fold for func grid if in inf
+kernel last launch main max min module nan node none of order pad position realised reduce reserve scan spill stage store
+symbols tail target to true false unroll valid when workspace yield after
+"""
+RESERVED = frozenset(_KEYWORDS.split())
+
+
+def show_name(name: str) -> str:
+    """The text of a name; the parser gives it back exactly."""
+    return name if _BARE.fullmatch(name) and name not in RESERVED else json.dumps(name)

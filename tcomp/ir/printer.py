@@ -1,0 +1,200 @@
+"""Modules as text: one syntax for all stages. `parser.py` reads it back, and `print_module(parse(text)) == text`.
+
+    module @f stage graph target cpu
+    const @c0 : f32[64, 64] sha256:09a1...
+    func @f symbols(n) (%x : f32[n, 64]) -> (y = %max)
+      %constant : f32[64, 64] = constant value = @c0
+      %dot : f32[n, 64] = dot %x, %constant batch = ((), ()) contract = ((1,), (0,))
+      ...
+
+A constant of more than `INLINE` elements is named by its digest; its bytes live beside the text (`dump.py`). Kernels and their
+statements are written by `print_tile.py`. Where a node came from (`Locs`) is not part of the text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import numpy as np
+
+from tcomp.ir import index
+from tcomp.ir.dtype import DType, from_numpy
+from tcomp.ir.graph import Func
+from tcomp.ir.index import INDEX, show
+from tcomp.ir.literals import INLINE, digest, show_array, show_float
+from tcomp.ir.module import Module
+from tcomp.ir.names import show_name
+from tcomp.ir.node import Node
+from tcomp.ir.ops import Literal
+from tcomp.ir.print_tile import Line, kernel_lines, show_buffer, show_symbol
+from tcomp.ir.stmts import Alias, Assert, Launch, Main, MainStmt, Reserve
+from tcomp.ir.types import TupleType
+
+
+def print_module(module: Module) -> str:
+    """The text of a module at any stage."""
+    return "".join(f"{line.text}\n" for line in module_lines(module))
+
+
+def module_lines(module: Module) -> list[Line]:
+    """The lines of a module, each with the object that it writes."""
+    pool = Pool()
+    head = [Line(f"module @{show_name(module.name)} stage {module.stage} target {show_name(module.target)}", module)]
+    head += [Line(f"node {k} {json.dumps(place)}") for k, place in enumerate(module.nodes)]
+    head += [Line(f"realised {json.dumps(what)} {json.dumps(how)}") for what, how in module.realised]
+    if module.stage == "graph":
+        body = func_lines(module.func, pool) if module.func is not None else []
+        return [*head, *pool.lines(), *body]
+    body = [line for k in module.kernels for line in (Line(""), *kernel_lines(k))]
+    if module.main is not None:
+        body += [Line(""), *main_lines(module.main)]
+    return [*head, *(_const_line(name, array) for name, array in module.constants.items()), *body]
+
+
+def large_constants(module: Module) -> dict[str, np.ndarray]:
+    """The constants that the text names by their digest, by digest."""
+    if module.stage != "graph":
+        found = list(module.constants.values())
+    elif module.func is None:
+        found = []
+    else:
+        found = [n["value"].array for n in module.func.nodes() if n.op == "constant"]
+        found += [array for _, array in module.func.defaults]
+    return {digest(a): a for a in found if a.size > INLINE}
+
+
+def _const_line(name: str, array: np.ndarray) -> Line:
+    dtype = dtype_of(array)
+    shape = ", ".join(map(str, array.shape))
+    value = f"sha256:{digest(array)}" if array.size > INLINE else f"= {show_array(array, dtype)}"
+    return Line(f"const @{show_name(name)} : {dtype}[{shape}] {value}")
+
+
+def dtype_of(array: np.ndarray) -> DType:
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None, array.dtype
+    return dtype
+
+
+@dataclass(slots=True)
+class Pool:
+    """The large constants of a graph, named in order of their first use."""
+
+    names: dict[str, tuple[str, np.ndarray]] = field(default_factory=dict)
+
+    def show(self, array: np.ndarray) -> str:
+        """The elements of a small array, the name of a large one."""
+        if array.size <= INLINE:
+            return show_array(array, dtype_of(array))
+        name, _ = self.names.setdefault(digest(array), (f"c{len(self.names)}", array))
+        return f"@{name}"
+
+    def lines(self) -> list[Line]:
+        return [_const_line(name, array) for name, array in self.names.values()]
+
+
+# --- GRAPH ---------------------------------------------------------------------------------------------
+
+
+def func_lines(func: Func, pool: Pool) -> list[Line]:
+    """The lines of a GRAPH function; constants go to `pool`."""
+    names = node_names(func)
+    symbols = graph_symbols(func)
+    declared = f" symbols({', '.join(map(show_symbol, symbols))})" if symbols else ""
+    params = ", ".join(f"{names[p]} : {p.type}" for p in func.params)
+    results = ", ".join(f"{show_name(name)} = {names[r]}" for name, r in zip(func.result_names, func.results))
+    lines = [Line(f"func @{show_name(func.name)}{declared} ({params}) -> ({results})", func)]
+    for name, array in func.defaults:
+        dims = ", ".join(map(str, array.shape))
+        lines.append(Line(f"  default {show_name(name)} : {dtype_of(array)}[{dims}] = {pool.show(array)}"))
+    lines += [Line(f"  {_show_node(n, names, pool)}", n) for n in func.nodes() if n not in func.params]
+    return lines
+
+
+def _show_node(n: Node, names: dict[Node, str], pool: Pool) -> str:
+    operands = ", ".join(names[o] for o in n.operands)
+    attrs = " ".join(f"{key} = {show_value(value, pool)}" for key, value in n.attrs)
+    return " ".join(part for part in (f"{names[n]} : {n.type} = {n.op}", operands, attrs) if part)
+
+
+def show_value(value: Any, pool: Pool) -> str:
+    """An attribute of a GRAPH node."""
+    match value:
+        case None | bool():
+            return str(value).lower()
+        case int() | Node():
+            return show(value)
+        case float():
+            return f"float({show_float(value)})"
+        case str():
+            return json.dumps(value)
+        case DType():
+            return str(value)
+        case tuple():
+            return f"({', '.join(show_value(v, pool) for v in value)}{',' if len(value) == 1 else ''})"
+        case Literal():
+            return pool.show(value.array)
+    raise AssertionError(f"an attribute of type {type(value).__name__} has no text")
+
+
+def node_names(func: Func) -> dict[Node, str]:
+    """A unique name for every node: a parameter's own, else its operation, numbered where there are several."""
+    names = {p: f"%{show_name(p['name'])}" for p in func.params}
+    taken = set(names.values())
+    seen: Counter[str] = Counter()
+    for n in func.nodes():
+        while n not in names:
+            name = f"%{n.op}{seen[n.op] or ''}"
+            seen[n.op] += 1
+            if name not in taken:
+                names[n] = name
+                taken.add(name)
+    return names
+
+
+def graph_symbols(func: Func) -> list[Node]:
+    """Every symbol of a function: of its parameters, then of its nodes' types and attributes."""
+    found = dict.fromkeys(func.symbols())
+    for n in func.nodes():
+        types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
+        found.update(dict.fromkeys(index.symbols(d for t in types for d in t.shape)))
+        found.update(dict.fromkeys(index.symbols(_dims(tuple(v for _, v in n.attrs)))))
+    return list(found)
+
+
+def _dims(value: Any) -> list[Node]:
+    """The index expressions inside an attribute."""
+    if isinstance(value, tuple):
+        return [d for v in value for d in _dims(v)]
+    return [value] if isinstance(value, Node) and value.type is INDEX else []
+
+
+# --- main ----------------------------------------------------------------------------------------------
+
+
+def main_lines(main: Main) -> list[Line]:
+    """The lines of main."""
+    inputs, outputs = (", ".join(map(show_buffer, bs)) for bs in (main.inputs, main.outputs))
+    symbols = f" symbols({', '.join(map(show_symbol, main.symbols))})" if main.symbols else ""
+    arena = "" if main.arena == 0 else f" arena {show(main.arena)}"
+    lines = [Line(f"main{symbols} ({inputs}) -> ({outputs}){arena}", main)]
+    lines += [Line(f"  constant {show_buffer(b)}", b) for b in main.constants]
+    return lines + [Line(f"  {_show_step(s)}", s) for s in main.body]
+
+
+def _show_step(s: MainStmt) -> str:
+    match s:
+        case Launch():
+            symbols = f" symbols({', '.join(map(show, s.symbols))})" if s.symbols else ""
+            after = f" after {', '.join(map(str, s.after))}" if s.after else ""
+            return f"launch {s.number} @{show_name(s.kernel)}({', '.join(map(show_name, s.arguments))}){symbols}{after}"
+        case Reserve():
+            return f"reserve {show_buffer(s.buffer)}" + ("" if s.offset is None else f" at {show(s.offset)}")
+        case Alias():
+            return f"alias {show_buffer(s.buffer)} of {show_name(s.source)}"
+        case Assert():
+            return f"assert {show(s.cond)} node {s.node}"
+    assert_never(s)
