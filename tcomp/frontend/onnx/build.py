@@ -1,0 +1,192 @@
+"""Idioms of GRAPH that operators share: NumPy broadcasting written out, scalars, means, fixed-size padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.ir import dtype as dt
+from tcomp.ir import index
+from tcomp.ir.dtype import DType
+from tcomp.ir.graph import broadcast, broadcast_trailing, cast, full, reshape, transpose
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import apply, constant
+from tcomp.ir.ops.table import show_shape
+
+Shape = tuple[Dim, ...]
+
+
+class Equal(Exception):
+    """Two dimensions that the model needs to be equal; one is a symbol, which then stands for the other."""
+
+    def __init__(self, symbol: Node, other: Dim) -> None:
+        super().__init__(f"{index.show(symbol)} = {index.show(other)}")
+        self.symbol, self.other = symbol, other
+
+
+def unify(a: Dim, b: Dim) -> Dim:
+    """The dimension that two sizes are when they have to be equal. Raises `Equal` where a symbol has to become the other one,
+    `Error` (TC0203) where both are known and differ. Two different expressions stay so: `relabel` asserts them at run time."""
+    if a == b:
+        return a
+    if isinstance(a, int) and isinstance(b, int):
+        raise Error("TC0203", f"sizes {a} and {b}", "equal sizes")
+    for x, y in ((b, a), (a, b)):
+        if isinstance(x, Node) and x.op == "sym" and x not in index.symbols([y]):
+            raise Equal(x, y)
+    return a if isinstance(a, int) else b if isinstance(b, int) else a
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape by NumPy's rule. A symbolic size that meets another one is taken to be equal to it."""
+    rank = max(map(len, shapes))
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for k, d in enumerate(shape, rank - len(shape)):
+            result[k] = _meet(result[k], d, shapes)
+    return tuple(result)
+
+
+def _meet(a: Dim, b: Dim, shapes: tuple[Shape, ...]) -> Dim:
+    if a == 1 or b == 1:
+        return b if a == 1 else a
+    try:
+        return unify(a, b)
+    except Error:
+        raise Error("TC0203", f"shapes {' and '.join(map(show_shape, shapes))}", "shapes that broadcast") from None
+
+
+def relabel(x: Node, shape: Shape) -> Node:
+    """`x` with its sizes written as those of `shape` where both are symbolic: a reshape, which holds at run time or raises."""
+    now = tuple(e if d not in (e, 1) else d for d, e in zip(x.type.shape, shape))
+    return reshape(x, now)
+
+
+def spread(x: Node, shape: Shape) -> Node:
+    """`x` broadcast to `shape` by NumPy's rule."""
+    return broadcast_trailing(relabel(x, shape[len(shape) - x.type.rank :]), shape)
+
+
+def aligned(*xs: Node) -> list[Node]:
+    """Operands broadcast to their common shape."""
+    shape = broadcast_shapes(*(x.type.shape for x in xs))
+    return [spread(x, shape) for x in xs]
+
+
+def pointwise(op: str, *xs: Node) -> Node:
+    """A pointwise operation on operands that NumPy broadcasting brings to one shape."""
+    return apply(op, *aligned(*xs))
+
+
+def scalar(value: float | int | bool, like: Node) -> Node:
+    """A constant of the dtype and shape of `like`."""
+    return full(value, like.type.dtype, like.type.shape)
+
+
+def with_scalar(op: str, x: Node, value: float | int) -> Node:
+    return apply(op, x, scalar(value, x))
+
+
+def integers(values: Iterable[int], dtype: DType = dt.i64) -> Node:
+    return constant(np.array(list(values), dt.to_numpy(dtype)))
+
+
+def dimensions(shape: Sequence[Dim], dtype: DType = dt.i64) -> Node:
+    """A vector that holds the sizes of `shape`."""
+    if all(isinstance(d, int) for d in shape):
+        return integers([int(d) for d in shape if isinstance(d, int)], dtype)
+    parts = [reshape(dimension(d, dtype), (1,)) for d in shape]
+    return parts[0] if len(parts) == 1 else apply("concat", *parts, axis=0)
+
+
+def dimension(d: Dim, dtype: DType) -> Node:
+    """The value of `d` as a scalar."""
+    return constant(np.asarray(d, dt.to_numpy(dtype))) if isinstance(d, int) else apply("dimension", dim=d, dtype=dtype)
+
+
+def reduce(x: Node, monoid: str, axes: tuple[int, ...], keep: bool) -> Node:
+    """`x` reduced over `axes`, which stay as 1 if `keep`."""
+    small = apply("reduce", x, monoid=monoid, axes=axes)
+    return reshape(small, tuple(1 if a in axes else d for a, d in enumerate(x.type.shape))) if keep else small
+
+
+def mean(x: Node, axes: tuple[int, ...], keep: bool) -> Node:
+    """The mean over `axes`, in the accumulator's precision (integers: truncated)."""
+    wide = cast(x, dt.accumulator(x.type.dtype))
+    total = reduce(wide, "add", axes, keep)
+    count = dimension(index.product(x.type.shape[a] for a in axes), total.type.dtype)
+    divide = "div" if total.type.dtype.is_float else "quotient"
+    return cast(apply(divide, total, broadcast(count, total.type.shape, ())), x.type.dtype)
+
+
+def zero_pad(x: Node, low: Sequence[Dim], high: Sequence[Dim], value: float | int = 0) -> Node:
+    """`x` with `value` before and after, on every axis; negative widths (known ones) crop."""
+    if all(w == 0 for w in (*low, *high)):
+        return x
+    x = crop(x, [max(-w, 0) if isinstance(w, int) else 0 for w in low], [max(-w, 0) if isinstance(w, int) else 0 for w in high])
+    low = tuple(max(w, 0) if isinstance(w, int) else w for w in low)
+    high = tuple(max(w, 0) if isinstance(w, int) else w for w in high)
+    if all(w == 0 for w in (*low, *high)):
+        return x
+    return apply("pad", x, full(value, x.type.dtype), low=low, high=high)
+
+
+def crop(x: Node, low: Sequence[Dim], high: Sequence[Dim]) -> Node:
+    """`x` without `low` and `high` elements at the ends of every axis."""
+    if all(w == 0 for w in (*low, *high)):
+        return x
+    shape = tuple(index.sub(index.sub(d, a), b) for d, a, b in zip(x.type.shape, low, high))
+    return slice_(x, tuple(low), shape)
+
+
+def slice_(x: Node, start: Sequence[Dim], shape: Sequence[Dim], step: Sequence[int] | None = None) -> Node:
+    steps = tuple(step) if step is not None else (1,) * len(start)
+    if tuple(shape) == x.type.shape and all(b == 0 for b in start) and all(s == 1 for s in steps):
+        return x
+    return apply("slice", x, start=tuple(start), shape=tuple(shape), step=steps)
+
+
+def take(x: Node, axis: int, start: Dim, count: Dim) -> Node:
+    """`count` elements from `start` along one axis."""
+    starts, shape = [0] * x.type.rank, list(x.type.shape)
+    starts[axis], shape[axis] = start, count
+    return slice_(x, starts, shape)
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    """`x` reversed along `axes`."""
+    shape = x.type.shape
+    if not all(isinstance(shape[a], Node) or shape[a] > 0 for a in axes):
+        return x
+    start = [index.sub(d, 1) if a in axes else 0 for a, d in enumerate(shape)]
+    return slice_(x, start, shape, [-1 if a in axes else 1 for a in range(len(shape))])
+
+
+def channels_last(x: Node) -> Node:
+    """[N, C, *space] as [N, *space, C]."""
+    return transpose(x, (0, *range(2, x.type.rank), 1))
+
+
+def channels_first(x: Node) -> Node:
+    return transpose(x, (0, x.type.rank - 1, *range(1, x.type.rank - 1)))
+
+
+def along(v: Node, axis: int, shape: Shape) -> Node:
+    """A vector (or scalar) broadcast to `shape`, running along `axis`."""
+    if v.type.rank == 0:
+        return broadcast(v, shape, ())
+    return broadcast(relabel(v, (shape[axis],)), shape, (axis,))
+
+
+def concat(xs: Sequence[Node], axis: int) -> Node:
+    return xs[0] if len(xs) == 1 else apply("concat", *xs, axis=axis)
+
+
+def normal_positions(positions: Node, size: Dim) -> Node:
+    """Positions with negative ones counted from the end of an axis of `size`."""
+    if positions.type.dtype.kind == "uint":
+        return positions
+    end = broadcast(dimension(size, positions.type.dtype), positions.type.shape, ())
+    return apply("where", with_scalar("lt", positions, 0), apply("add", positions, end), positions)

@@ -1,0 +1,211 @@
+"""What is known of values while importing: constants are folded without loss, shapes are followed symbolically.
+
+`Facts.settle` takes what an operator's row has built and returns its canonical form: subgraphs of constants become constants (by
+the op table's references, with limits on size and work), small integer tensors that follow from shapes become `dimension`s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.frontend.onnx import shapes
+from tcomp.frontend.onnx.protos import MAX_BYTES
+from tcomp.ir import dtype as dt
+from tcomp.ir.index import INDEX
+from tcomp.ir.node import Node, with_operands
+from tcomp.ir.ops import OPS, apply, constant
+from tcomp.ir.ops.table import POINTWISE
+from tcomp.ir.types import TensorType
+
+FOLD_BYTES = 64 << 20  # of one folded constant
+FOLD_WORK = 1 << 26  # elements read, and products of a folded dot or conv
+SLOW = frozenset(("erf", "scatter_elements", "scatter_nd"))  # their references go element by element
+SLOW_SIZE = 1 << 16
+SPREAD = frozenset(("broadcast", "iota"))  # kept as they are: a constant of their size would be a waste
+SPREAD_SIZE = 64
+_VIEWS = frozenset(("broadcast", "transpose", "reshape", "slice"))
+
+
+class Frozen(Exception):
+    """A parameter with a default whose value is needed while importing: it has to be a constant."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Facts:
+    """The memo of one import."""
+
+    def __init__(self, overridable: frozenset[str] = frozenset()) -> None:
+        self._settled: dict[Node, Node] = {}
+        self._arrays: dict[Node, Any] = {}  # values of nodes without inputs, broadcast views included
+        self._dims: shapes.Memo = {}
+        self._overridable = overridable
+
+    def array(self, x: Node) -> np.ndarray | None:
+        """The elements of `x` where no input takes part."""
+        return self._arrays.get(self.settle(x))
+
+    def dims(self, x: Node) -> np.ndarray | None:
+        """The elements of a small integer tensor as Dims (an object array)."""
+        found = shapes.evaluate(self.settle(x), self._dims)
+        if found is None or any(isinstance(v, shapes.Ratio) for v in found.reshape(-1)):
+            return None
+        return found
+
+    def must_be_known(self, x: Node) -> None:
+        """Raise `Frozen` where `x` would be known if a default were a constant."""
+        name = self._default_below(x) if self._overridable else ""
+        if name:
+            raise Frozen(name)
+
+    def _default_below(self, x: Node) -> str:
+        """The overridable parameter that `x` is, through movement and pointwise operations; else ''."""
+        stack, seen = [x], set()
+        while stack:
+            n = stack.pop()
+            if n.op == "parameter":
+                if n["name"] in self._overridable:
+                    return str(n["name"])
+                return ""
+            if n not in seen and _size(n) <= shapes.LIMIT:
+                seen.add(n)
+                stack.extend(n.operands)
+        return ""
+
+    def settle(self, root: Node, visit: Callable[[Node], None] | None = None) -> Node:
+        """The canonical form of `root`; `visit` sees every new node."""
+        stack = [root]
+        while stack:
+            n = stack[-1]
+            if n in self._settled:
+                stack.pop()
+                continue
+            missing = [o for o in n.operands if o not in self._settled]
+            if missing:
+                stack.extend(missing)
+                continue
+            kept = self._canonical(with_operands(n, tuple(self._settled[o] for o in n.operands)))
+            self._settled[n] = self._settled[kept] = kept
+            if visit is not None:
+                visit(kept)
+        return self._settled[root]
+
+    def _canonical(self, n: Node) -> Node:
+        if n.op == "constant":
+            self._arrays[n] = n["value"].array
+            return n
+        _check_size(n)
+        folded = self._fold(n)
+        if folded is not None:
+            return folded
+        dims = shapes.evaluate(n, self._dims) if n.op != "parameter" and _small_integer(n) else None
+        found = None if dims is None else shapes.to_node(dims, n.type)
+        if found is None:
+            return n
+        self._dims[found] = dims
+        if found.op == "constant":
+            self._arrays[found] = found["value"].array
+        return found
+
+    def _fold(self, n: Node) -> Node | None:
+        """`n` as a constant, as a broadcast of one, or None (its value may be remembered all the same)."""
+        operands = [self._arrays.get(o) for o in n.operands]
+        if n.op in ("parameter", "dimension") or any(o is None for o in operands) or _symbolic(n):
+            return None
+        if operands and n.op != "broadcast" and _uniform(n, operands):
+            return self._fold_uniform(n, operands)
+        if not _affordable(n, operands):
+            return None
+        with np.errstate(all="ignore"):
+            value = OPS[n.op].reference(*operands, **dict(n.attrs))
+        return self._keep(n, value)
+
+    def _fold_uniform(self, n: Node, operands: list[np.ndarray]) -> Node:
+        """An operation on tensors that are one scalar each, repeated."""
+        scalars = [o.reshape(-1)[:1].reshape(()) if o.size else np.zeros((), o.dtype) for o in (_first(o) for o in operands)]
+        value = scalars[0]
+        if n.op not in _VIEWS:
+            with np.errstate(all="ignore"):
+                value = np.asarray(OPS[n.op].reference(*scalars, **dict(n.attrs)))
+        scalar = constant(value)
+        self._settled[scalar] = scalar
+        self._arrays[scalar] = scalar["value"].array
+        wide = apply("broadcast", scalar, shape=n.type.shape, axes=())
+        self._arrays[wide] = np.broadcast_to(value, n.type.shape)
+        return wide
+
+    def _keep(self, n: Node, value: Any) -> Node | None:
+        if isinstance(value, tuple):
+            self._arrays[n] = value
+            return None
+        value = np.asarray(value)
+        if (n.op in SPREAD and value.size > SPREAD_SIZE) or value.nbytes > FOLD_BYTES:
+            self._arrays[n] = value
+            return None
+        value = np.ascontiguousarray(value).reshape(value.shape)
+        if value.flags.writeable and value.base is None:
+            value.setflags(write=False)
+        found = constant(value)
+        self._arrays[found] = found["value"].array
+        return found
+
+
+def _size(n: Node) -> float:
+    """The number of elements, symbolic dimensions as 1."""
+    if not isinstance(n.type, TensorType):
+        return 0
+    return math.prod(d for d in n.type.shape if isinstance(d, int))
+
+
+def _small_integer(n: Node) -> bool:
+    return isinstance(n.type, TensorType) and not n.type.dtype.is_float and _size(n) <= shapes.LIMIT
+
+
+def _symbolic(n: Node) -> bool:
+    """Whether a dimension or an attribute of `n` is symbolic."""
+    elements = n.type.elements if not isinstance(n.type, TensorType) else (n.type,)
+    values = [d for t in elements for d in t.shape]
+    for _, v in n.attrs:
+        values += v if isinstance(v, tuple) else (v,)
+    return any(isinstance(v, Node) and v.type is INDEX for v in values)
+
+
+def _first(x: np.ndarray) -> np.ndarray:
+    return x[(slice(0, 1),) * x.ndim]
+
+
+def _uniform(n: Node, operands: list[Any]) -> bool:
+    """Whether all operands are one scalar repeated, in an operation that then gives one scalar repeated."""
+    if n.op not in _VIEWS and OPS[n.op].kind != POINTWISE:
+        return False
+    return any(o.size > 1 for o in operands) and all(
+        o.size and all(s == 0 or d == 1 for s, d in zip(o.strides, o.shape)) for o in operands
+    )
+
+
+def _affordable(n: Node, operands: list[Any]) -> bool:
+    if n.op in SPREAD:
+        return True  # a view
+    if any(isinstance(o, np.ndarray) and o.size > FOLD_WORK for o in operands):
+        return False
+    count = _size(n)
+    if n.op in ("dot", "conv"):
+        return count * max(1, operands[1].size) <= FOLD_WORK
+    if n.op in SLOW and count > SLOW_SIZE:
+        return False
+    if isinstance(n.type, TensorType) and n.op not in ("transpose", "item", "window"):
+        return bool(count * n.type.dtype.bytes <= FOLD_BYTES)
+    return all(not isinstance(o, np.ndarray) or o.nbytes <= FOLD_BYTES for o in operands)
+
+
+def _check_size(n: Node) -> None:
+    """TC0203 for a result that no machine can hold: the sizes in the file are damaged."""
+    if isinstance(n.type, TensorType) and _size(n) * dt.accumulator(n.type.dtype).bytes > MAX_BYTES:
+        raise Error("TC0203", f"a result of type {n.type}", "a size that fits into memory")

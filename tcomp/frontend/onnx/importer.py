@@ -1,0 +1,197 @@
+"""From an ONNX graph to GRAPH nodes: names, subgraphs, functions, locations, and the errors' places.
+
+An `Importer` is one attempt. It is given what is already known of symbols (`fixed`) and stops with `Equal` or `Frozen` where it
+learns more; `reader.load` then starts again. Every node is imported by the row of its operator; an operator without a row is
+replaced by the function body that its schema has, if any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
+    ops_activation,
+    ops_conv,
+    ops_index,
+    ops_linear,
+    ops_math,
+    ops_norm,
+    ops_pool,
+    ops_reduce,
+    ops_resize,
+    ops_shape,
+    protos,
+    registry,
+    schemas,
+)
+from tcomp.frontend.onnx.facts import Facts
+from tcomp.frontend.onnx.protos import text
+from tcomp.frontend.onnx.registry import Context, Value
+from tcomp.ir.loc import Loc, Locs
+from tcomp.ir.ops import constant
+
+MAX_DEPTH = 24  # of subgraphs and functions in one another
+MAX_NODES = 200_000  # after functions are inlined
+_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError)
+
+
+@dataclass(slots=True)
+class Scope:
+    """Names of one graph or function body; `outer` is searched for names that subgraphs read from outside."""
+
+    path: str
+    opsets: Mapping[str, int]
+    outer: Scope | None = None
+    values: dict[str, Value] = field(default_factory=dict)
+    attributes: Mapping[str, Any] | None = None  # of the call, in a function body
+
+    def find(self, name: str) -> Value:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise Error("TC0203", f"reads '{name}', which nothing before it gives", "nodes in topological order", self.path)
+
+
+class Importer:
+    """One attempt at a model."""
+
+    def __init__(self, functions: Mapping[tuple[str, str, str], Any], facts: Facts, folder: Path | None) -> None:
+        self.functions, self.facts, self.folder = functions, facts, folder
+        self.locs = Locs()
+        self._count = self._depth = 0
+
+    def array(self, tensor: Any) -> np.ndarray:
+        """The array of a TensorProto."""
+        return protos.to_array(tensor, self.folder)
+
+    def body(self, nodes: Sequence[Any], scope: Scope) -> None:
+        """Import nodes in order; their results get names in `scope`."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Error("TC0202", f"functions or subgraphs {MAX_DEPTH} deep are not supported", place=scope.path)
+        for position, node in enumerate(nodes):
+            self._count += 1
+            if self._count > MAX_NODES:
+                raise Error("TC0202", f"a model of more than {MAX_NODES} nodes is not supported", place=scope.path)
+            self._node(node, position, scope)
+        self._depth -= 1
+
+    def _node(self, node: Any, position: int, scope: Scope) -> None:
+        name = text(node.name) or f"{text(node.op_type)}#{position}"
+        place = f"node '{name}' ({text(node.op_type)}) of graph '{scope.path}'"
+        try:
+            results = self._results(node, name, place, scope)
+            self._bind(node, results, f"{scope.path}/{name}", scope)
+        except Error as fault:
+            raise _placed(fault, place) from fault
+        except RecursionError as fault:
+            raise Error("TC0202", f"{text(node.op_type)} is not supported: nested too deeply", place=place) from fault
+        except _MALFORMED as fault:
+            raise Error("TC0203", f"{text(node.op_type)}: {type(fault).__name__}: {fault}", "a valid node", place) from fault
+
+    def _bind(self, node: Any, results: Sequence[Value], label: str, scope: Scope) -> None:
+        """Give the results their names, in canonical form and with their location."""
+        loc = Loc(label)
+        for out, value in zip(node.output, results):
+            if not out:
+                continue
+            if text(out) in scope.values:
+                raise Error("TC0203", f"gives '{text(out)}', which another node gives too", "each name once")
+            scope.values[text(out)] = self._settled(value, loc)
+        if any(out and text(out) not in scope.values for out in node.output):
+            raise Error("TC0203", f"{text(node.op_type)} has {len(node.output)} results", f"at most {len(results)}")
+
+    def _settled(self, value: Value, loc: Loc) -> Value:
+        if isinstance(value, tuple):
+            return tuple(self._settled(v, loc) for v in value)
+        if value is None:
+            return None
+        found = self.facts.settle(value, lambda n: self.locs.add(n, loc))
+        self.locs.add(found, loc)
+        return found
+
+    def _results(self, node: Any, name: str, place: str, scope: Scope) -> Sequence[Value]:
+        inputs = [scope.find(text(i)) if i else None for i in node.input]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        domain = schemas.domain(node)
+        attributes = _attributes(node, scope)
+        path = f"{scope.path}/{name}"
+        function = self.functions.get((domain, text(node.op_type), text(node.overload)))
+        if function is not None:
+            return self.inline(function, inputs, attributes, path)
+        if domain:
+            raise Error("TC0202", f"{text(node.op_type)} of domain '{domain}' is not supported")
+        opset = scope.opsets.get("", 0)
+        schema = schemas.find(text(node.op_type), opset, inputs)
+        handler = registry.find(schema.name, opset)
+        if handler is None:
+            body = schemas.body(schema, node, attributes, inputs, opset)
+            if body is None:
+                raise Error("TC0202", f"{schema.name} is not supported")
+            return self.inline(body, inputs, schemas.defaults(schema, attributes), path)
+        wanted = tuple(bool(o) for o in node.output)
+        context = Context(
+            schema.name, opset, place, attributes, wanted, self.facts, self.array,
+            lambda graph, values: self._branch(graph, values, path, scope),
+        )  # fmt: skip
+        results = handler(context, *inputs)
+        return results if isinstance(results, tuple) else (results,)
+
+    def inline(self, function: Any, inputs: Sequence[Value], attributes: Mapping[str, Any], path: str) -> list[Value]:
+        """The results of a FunctionProto on values."""
+        opsets = schemas.opsets(function.opset_import)
+        values: dict[str, Value] = {text(n): None for n in function.input}
+        if len(inputs) > len(values):
+            raise Error("TC0203", f"{len(inputs)} operands of function '{text(function.name)}'", f"at most {len(values)}")
+        values.update(zip(values, inputs))
+        known = {text(a.name): a for a in function.attribute_proto} | dict(attributes)
+        scope = Scope(path, opsets, None, values, known)
+        self.body(function.node, scope)
+        return [scope.find(text(n)) for n in function.output]
+
+    def _branch(self, graph: Any, values: Sequence[Value], path: str, outer: Scope) -> list[Value]:
+        """The results of a subgraph whose parameters are `values`."""
+        scope = Scope(f"{path}.{text(graph.name)}", outer.opsets, outer, {}, outer.attributes)
+        self.enter(graph, scope)
+        scope.values.update(zip((text(p.name) for p in graph.input), values))
+        self.body(graph.node, scope)
+        return [scope.find(text(o.name)) for o in graph.output]
+
+    def enter(self, graph: Any, scope: Scope) -> None:
+        """Name the initializers of a graph."""
+        if len(graph.sparse_initializer):
+            raise Error("TC0202", "sparse initializers are not supported", place=scope.path)
+        for tensor in graph.initializer:
+            try:
+                scope.values[text(tensor.name)] = self.facts.settle(constant(self.array(tensor)))
+            except Error as fault:
+                raise _placed(fault, f"initializer '{text(tensor.name)}' of graph '{scope.path}'") from fault
+
+
+def _attributes(node: Any, scope: Scope) -> dict[str, Any]:
+    """Attributes by name; in a function body, references stand for the call's attributes."""
+    found: dict[str, Any] = {}
+    for a in node.attribute:
+        reference = text(a.ref_attr_name)
+        if not reference:
+            found[text(a.name)] = a
+        elif scope.attributes is not None and reference in scope.attributes:
+            found[text(a.name)] = scope.attributes[reference]
+    return found
+
+
+def _placed(fault: Error, place: str) -> Error:
+    """`fault` at its ONNX place; what the op table refuses is a node whose operands break the operator's rules."""
+    if fault.place:
+        return fault
+    code = "TC0203" if fault.code.startswith("TC01") else fault.code
+    return Error(code, fault.found, fault.expected, place, fault.hint)

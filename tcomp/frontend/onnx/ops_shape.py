@@ -1,0 +1,388 @@
+"""Movement: reshapes, transposes, slices, joins, padding, and tensors made from shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx.build import broadcast_shapes, slice_, spread, unify
+from tcomp.frontend.onnx.ops_math import position
+from tcomp.frontend.onnx.registry import Context, operator
+from tcomp.ir import dtype as dt
+from tcomp.ir import index
+from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import apply, constant
+
+FAR = 2**31 - 1  # slices to here or beyond mean "to the end"
+
+
+@operator("Constant")
+def constant_of(c: Context) -> Node:
+    if c.has("value"):
+        return constant(c.tensor("value"))
+    if c.has("value_float"):
+        return constant(np.float32(c.real("value_float")))
+    if c.has("value_floats"):
+        return constant(np.array(c.reals("value_floats"), np.float32))
+    if c.has("value_int"):
+        return constant(np.int64(c.integer("value_int")))
+    if c.has("value_ints"):
+        return build.integers(c.integers("value_ints"))
+    raise c.unsupported(f"a constant given as {sorted(c.attributes)}")
+
+
+@operator("Reshape")
+def legacy_reshape(c: Context, x: Node) -> Node:
+    return reshape(x, target_shape(c, x.type.shape, c.integers("shape"), False))
+
+
+@operator("Reshape", since=5)
+def reshape_to(c: Context, x: Node, shape: Node) -> Node:
+    return reshape(x, target_shape(c, x.type.shape, c.dims(shape, "the shape"), bool(c.integer("allowzero", 0))))
+
+
+def target_shape(c: Context, now: build.Shape, wanted: Sequence[Dim], zero: bool) -> build.Shape:
+    """The shape that is meant: 0 copies a size (unless `zero`), -1 is what is left."""
+    shape = list(wanted)
+    for k, d in enumerate(shape):
+        if d == 0 and not zero:
+            if k >= len(now):
+                raise c.broken(f"0 at place {k} of the shape of a tensor of rank {len(now)}", "a size to copy")
+            shape[k] = now[k]
+    free = [k for k, d in enumerate(shape) if d == -1]
+    if len(free) > 1 or any(isinstance(d, int) and d < -1 for d in shape):
+        raise c.broken(f"shape {list(map(index.show, wanted))}", "sizes, and at most one -1")
+    if free:
+        shape[free[0]] = quotient(c, now, [d for k, d in enumerate(shape) if k != free[0]])
+    return c.bounded(shape)
+
+
+def quotient(c: Context, dims: Sequence[Dim], divisors: Sequence[Dim]) -> Dim:
+    """The product of `dims` by that of `divisors`; equal factors cancel first."""
+    top, bottom = list(dims), []
+    for d in divisors:
+        if d in top and d != 0:
+            top.remove(d)
+        else:
+            bottom.append(d)
+    result = index.product(top)
+    for d in sorted(bottom, key=lambda d: isinstance(d, int)):
+        if d == 0:
+            raise c.broken("a -1 beside a size of 0", "a shape that is determined")
+        result = index.floordiv(result, d)
+    return result
+
+
+@operator("Flatten")
+def flatten(c: Context, x: Node) -> Node:
+    axis = c.integer("axis", 1)
+    axis = axis if axis == x.type.rank else c.axis(axis, x.type.rank)
+    return reshape(x, (index.product(x.type.shape[:axis]), index.product(x.type.shape[axis:])))
+
+
+def _axes_operand(c: Context, axes: Node | None) -> tuple[int, ...] | None:
+    if axes is None:
+        return c.integers("axes", None)
+    return tuple(int(a) for a in c.require_constant(axes, "`axes`").reshape(-1))
+
+
+@operator("Squeeze")
+def squeeze(c: Context, x: Node, axes: Node | None = None) -> Node:
+    given = _axes_operand(c, axes)
+    ones = tuple(a for a, d in enumerate(x.type.shape) if d == 1)
+    drop = ones if given is None else c.axes(given, x.type.rank)
+    for a in drop:
+        unify(x.type.shape[a], 1)
+    return reshape(x, [d for a, d in enumerate(x.type.shape) if a not in drop])
+
+
+@operator("Unsqueeze")
+def unsqueeze(c: Context, x: Node, axes: Node | None = None) -> Node:
+    given = _axes_operand(c, axes)
+    if given is None:
+        raise c.broken("no axes", "axes")
+    rank = x.type.rank + len(given)
+    new, rest = c.axes(given, rank), iter(x.type.shape)
+    return reshape(x, [1 if a in new else next(rest) for a in range(rank)])
+
+
+@operator("Transpose")
+def transpose_of(c: Context, x: Node) -> Node:
+    return transpose(x, c.integers("perm", tuple(reversed(range(x.type.rank)))))
+
+
+@operator("Concat")
+def concat(c: Context, *xs: Node) -> Node:
+    rank = xs[0].type.rank
+    axis = c.axis(c.integer("axis", 1 if c.opset < 4 else ...), rank)
+    if any(x.type.rank != rank for x in xs):
+        raise c.broken(f"operands of ranks {[x.type.rank for x in xs]}", "equal ranks")
+    common = list(xs[0].type.shape)
+    for x in xs[1:]:
+        common = [a if k == axis else unify(a, b) for k, (a, b) in enumerate(zip(common, x.type.shape))]
+    same = [reshape(x, [d if k == axis else common[k] for k, d in enumerate(x.type.shape)]) for x in xs]
+    return build.concat(same, axis)
+
+
+@operator("Split")
+def split(c: Context, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
+    axis = c.axis(c.integer("axis", 0), x.type.rank)
+    given: Sequence[Dim] | None = c.integers("split", None) if sizes is None else c.dims(sizes, "the sizes")
+    parts = given if given is not None else _even(c, x.type.shape[axis])
+    if len(parts) < len(c.wanted):
+        raise c.broken(f"{len(parts)} parts for {len(c.wanted)} results", "one for each")
+    total: Dim = 0
+    for p in parts:
+        total = index.add(total, p)
+    unify(total, x.type.shape[axis])
+    out, start = [], 0
+    for p in parts:
+        out.append(build.take(x, axis, start, p))
+        start = index.add(start, p)
+    return tuple(out)
+
+
+def _even(c: Context, d: Dim) -> list[Dim]:
+    """Equal parts, the last one smaller where it does not divide."""
+    n = c.integer("num_outputs", len(c.wanted))
+    if n < len(c.wanted) or n > 1 << 16:
+        raise c.broken(f"num_outputs {n} for {len(c.wanted)} results", "the number of results")
+    size = index.ceildiv(d, n)
+    last = index.sub(d, index.mul(size, n - 1))
+    if isinstance(last, int) and last < 0:
+        raise c.broken(f"{n} parts of a size of {index.show(d)}", "parts that are not negative")
+    return [size] * (n - 1) + [last]
+
+
+@operator("Slice")
+def slice_attributes(c: Context, x: Node) -> Node:
+    starts, ends = c.integers("starts"), c.integers("ends")
+    return _slice(c, x, starts, ends, c.integers("axes", tuple(range(len(starts)))), (1,) * len(starts))
+
+
+@operator("Slice", since=10)
+def slice_operands(c: Context, x: Node, starts: Node, ends: Node, axes: Node | None = None, steps: Node | None = None) -> Node:
+    first, last = c.dims(starts, "the start"), c.dims(ends, "the end")
+    along = tuple(range(len(first))) if axes is None else tuple(c.require_constant(axes, "`axes`").reshape(-1).tolist())
+    by = (1,) * len(first) if steps is None else tuple(c.require_constant(steps, "`steps`").reshape(-1).tolist())
+    return _slice(c, x, first, last, along, by)
+
+
+def _slice(c: Context, x: Node, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]) -> Node:
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise c.broken(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, steps {list(steps)}", "one of each, no step 0")
+    begin, shape, step = [0] * x.type.rank, list(x.type.shape), [1] * x.type.rank
+    c.axes(axes, x.type.rank)
+    for b, e, a, s in zip(starts, ends, axes, steps):
+        a = c.axis(a, x.type.rank)
+        begin[a], shape[a] = extent(shape[a], b, e, s)
+        step[a] = s
+    return slice_(x, begin, shape, [s if n != 1 else 1 for s, n in zip(step, shape)])
+
+
+def extent(d: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """(first position, count) of the slice start:end:step of a dimension, by NumPy's rules."""
+    if step > 0:
+        first, stop = _clamped(start, d, 0, d), _clamped(end, d, 0, d)
+        return first, index.maximum(0, index.ceildiv(index.sub(stop, first), step))
+    top = index.sub(d, 1)
+    first, stop = _clamped(start, d, -1, top), _clamped(end, d, -1, top)
+    return first, index.maximum(0, index.ceildiv(index.sub(first, stop), -step))
+
+
+def _clamped(p: Dim, d: Dim, low: int, high: Dim) -> Dim:
+    """A position of a dimension: counted from the end if negative, then brought into low..high."""
+    if isinstance(p, int):
+        if p >= FAR:
+            return high
+        if p <= -FAR:
+            return low
+        p = p if p >= 0 else index.add(d, p)
+    elif index.sub(p, d) != -1:  # d - 1 is below 0 only where d is 0, and then it means 0 either way
+        p = index.add(p, index.mul(index.less(p, 0), d))
+    return index.minimum(index.maximum(p, low), high)
+
+
+@operator("Shape")
+def shape_of(c: Context, x: Node) -> Node:
+    rank = x.type.rank
+    start, end = (min(max(p + rank if p < 0 else p, 0), rank) for p in (c.integer("start", 0), c.integer("end", rank)))
+    return build.dimensions(x.type.shape[start:end])
+
+
+@operator("Size")
+def size_of(c: Context, x: Node) -> Node:
+    return build.dimension(index.product(x.type.shape), dt.i64)
+
+
+@operator("Expand", since=8)
+def expand(c: Context, x: Node, shape: Node) -> Node:
+    return spread(x, c.bounded(broadcast_shapes(x.type.shape, c.dims(shape, "the shape"))))
+
+
+@operator("Tile")
+def legacy_tile(c: Context, x: Node, tiles: Node, axis: Node) -> Node:
+    along = c.axis(int(c.require_constant(axis, "the axis").reshape(())), x.type.rank)
+    count = c.dims(tiles, "the number of tiles")[0]
+    return _tile(c, x, [count if a == along else 1 for a in range(x.type.rank)])
+
+
+@operator("Tile", since=6)
+def tile(c: Context, x: Node, repeats: Node) -> Node:
+    return _tile(c, x, c.dims(repeats, "the repeats"))
+
+
+def _tile(c: Context, x: Node, repeats: Sequence[Dim]) -> Node:
+    if len(repeats) != x.type.rank:
+        raise c.broken(f"{len(repeats)} repeats of rank {x.type.rank}", "one for each axis")
+    shape = c.bounded([index.mul(d, r) for d, r in zip(x.type.shape, repeats)])
+    pairs = [(r, d) for d, r in zip(x.type.shape, repeats)]
+    once = [p for r, d in pairs for p in ((d,) if r == 1 else (1, d))]
+    wide = tuple(p for r, d in pairs for p in ((d,) if r == 1 else (r, d)))
+    return reshape(broadcast(reshape(x, once), wide, tuple(range(len(wide)))), shape)
+
+
+@operator("ConstantOfShape", since=9)
+def constant_of_shape(c: Context, shape: Node) -> Node:
+    value = c.tensor("value", np.zeros(1, np.float32))
+    if value.size != 1:
+        raise c.broken(f"a value of shape {value.shape}", "one element")
+    return broadcast(constant(np.asarray(value.reshape(()))), c.bounded(c.dims(shape, "the shape")), ())
+
+
+@operator("Range", since=11)
+def range_of(c: Context, start: Node, limit: Node, delta: Node) -> Node:
+    t = start.type.dtype
+    count = _range_count(c, start, limit, delta)
+    line = position((c.bounded((count,))[0],), 0, dt.i64 if t.is_integer else dt.f64 if t == dt.f64 else dt.f32)
+    line = cast(line, t) if t.is_integer else line
+    wide = [broadcast(reshape(cast(x, line.type.dtype), ()), line.type.shape, ()) for x in (delta, start)]
+    return cast(apply("add", apply("mul", line, wide[0]), wide[1]), t)
+
+
+def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
+    if start.type.dtype.is_float:
+        b, e, s = (float(c.require_constant(x, "a bound").reshape(())) for x in (start, limit, delta))
+        if not (s and math.isfinite(b) and math.isfinite(e)):
+            raise c.broken(f"range {b} to {e} by {s}", "finite bounds and a step that is not 0")
+        return max(0, math.ceil((e - b) / s))
+    first, last, step = (c.dims(x, "a bound")[0] for x in (start, limit, delta))
+    if not isinstance(step, int) or step == 0:
+        raise c.unsupported("a range whose step is not a known number other than 0")
+    span = index.sub(last, first) if step > 0 else index.sub(first, last)
+    return index.maximum(0, index.ceildiv(span, abs(step)))
+
+
+@operator("EyeLike", since=9)
+def eye_like(c: Context, x: Node) -> Node:
+    shape = x.type.shape
+    if len(shape) != 2:
+        raise c.broken(f"an operand of type {x.type}", "a matrix")
+    row = build.with_scalar("add", position(shape, 0), c.integer("k", 0))
+    return cast(apply("eq", row, position(shape, 1)), c.dtype("dtype", x.type.dtype))
+
+
+@operator("Trilu", since=14)
+def trilu(c: Context, x: Node, k: Node | None = None) -> Node:
+    shape = x.type.shape
+    if len(shape) < 2:
+        raise c.broken(f"an operand of type {x.type}", "rank 2 or more")
+    row, column = position(shape[-2:], 0), position(shape[-2:], 1)
+    if k is not None:
+        row = apply("add", row, broadcast(reshape(cast(k, dt.i64), ()), shape[-2:], ()))
+    kept = apply("ge" if c.integer("upper", 1) else "le", column, row)
+    return apply("where", spread(kept, shape), x, build.scalar(0, x))
+
+
+@operator("DepthToSpace", since=1)
+def depth_to_space(c: Context, x: Node) -> Node:
+    b, (n, channels, *space) = c.integer("blocksize"), x.type.shape
+    r = len(space)
+    _check_blocks(c, x, b, (channels,), b**r)
+    part = index.floordiv(channels, b**r)
+    if c.string("mode", "DCR") == "DCR":
+        blocks = reshape(x, (n, *(b,) * r, part, *space))
+        order = [0, r + 1, *(a for k in range(r) for a in (r + 2 + k, 1 + k))]
+    else:
+        blocks = reshape(x, (n, part, *(b,) * r, *space))
+        order = [0, 1, *(a for k in range(r) for a in (r + 2 + k, 2 + k))]
+    return reshape(transpose(blocks, order), (n, part, *(index.mul(d, b) for d in space)))
+
+
+@operator("SpaceToDepth", since=1)
+def space_to_depth(c: Context, x: Node) -> Node:
+    b, (n, channels, *space) = c.integer("blocksize"), x.type.shape
+    r = len(space)
+    _check_blocks(c, x, b, space, b)
+    small = [index.floordiv(d, b) for d in space]
+    blocks = reshape(x, (n, channels, *(v for d in small for v in (d, b))))
+    inner, outer = [3 + 2 * k for k in range(r)], [2 + 2 * k for k in range(r)]
+    order = [0, *inner, 1, *outer] if c.string("mode", "DCR") == "DCR" else [0, 1, *inner, *outer]
+    return reshape(transpose(blocks, order), (n, index.mul(channels, b**r), *small))
+
+
+def _check_blocks(c: Context, x: Node, b: int, dims: Sequence[Dim], by: int) -> None:
+    if b <= 0 or x.type.rank < 3 or any(isinstance(d, int) and d % by for d in dims):
+        raise c.broken(f"blocks of {b} of {x.type}", "sizes that the block divides")
+
+
+@operator("Pad")
+def pad_attributes(c: Context, x: Node) -> Node:
+    pads = c.integers("pads", None) or c.integers("paddings")
+    return _pad(c, x, pads, full(c.real("value", 0.0), x.type.dtype), tuple(range(x.type.rank)))
+
+
+@operator("Pad", since=11)
+def pad_operands(c: Context, x: Node, pads: Node, value: Node | None = None, axes: Node | None = None) -> Node:
+    over = tuple(range(x.type.rank))
+    if axes is not None:
+        over = tuple(c.axis(int(a), x.type.rank) for a in c.require_constant(axes, "`axes`").reshape(-1))
+    scalar = full(0, x.type.dtype) if value is None else reshape(value, ())
+    return _pad(c, x, c.dims(pads, "the widths"), scalar, over)
+
+
+def _pad(c: Context, x: Node, pads: Sequence[Dim], value: Node, axes: tuple[int, ...]) -> Node:
+    n, mode = len(axes), c.string("mode", "constant")
+    if len(pads) != 2 * n or mode not in ("constant", "edge", "reflect", "wrap"):
+        raise c.broken(f"{len(pads)} widths for {n} axes, mode {mode!r}", "two for each axis")
+    low, high = [0] * x.type.rank, [0] * x.type.rank
+    for k, a in enumerate(axes):
+        low[a], high[a] = pads[k], pads[k + n]
+    c.bounded([index.add(index.add(d, a), b) for d, a, b in zip(x.type.shape, low, high)])
+    if mode != "constant":
+        return _pad_by_position(x, low, high, mode)
+    cut = [[max(-w, 0) if isinstance(w, int) else 0 for w in side] for side in (low, high)]
+    grow = [tuple(max(w, 0) if isinstance(w, int) else w for w in side) for side in (low, high)]
+    x = build.crop(x, *cut)
+    return x if all(w == 0 for side in grow for w in side) else apply("pad", x, value, low=grow[0], high=grow[1])
+
+
+def _pad_by_position(x: Node, low: Sequence[Dim], high: Sequence[Dim], mode: str) -> Node:
+    """Every new element is a copy of one of `x`, axis by axis."""
+    for axis, (a, b) in enumerate(zip(low, high)):
+        if a == 0 and b == 0:
+            continue
+        d = x.type.shape[axis]
+        p = position((index.add(index.add(d, a), b),), 0)
+        p = apply("sub", p, broadcast(build.dimension(a, dt.i64), p.type.shape, ()))
+        x = apply("gather", x, _source(p, d, mode), axis=axis)
+    return x
+
+
+def _source(p: Node, d: Dim, mode: str) -> Node:
+    """The position inside a dimension that position `p` around it stands for."""
+
+    def wide(v: Dim) -> Node:
+        return broadcast(build.dimension(v, dt.i64), p.type.shape, ())
+
+    if mode == "edge":
+        return apply("min", build.with_scalar("max", p, 0), wide(index.sub(d, 1)))
+    if mode == "wrap":
+        return apply("mod", p, wide(d))
+    period = wide(index.mul(2, index.sub(d, 1)))
+    q = apply("mod", p, period)
+    return apply("min", q, apply("sub", period, q))

@@ -1,0 +1,163 @@
+"""`load`: an ONNX model becomes a GRAPH function.
+
+Parameters are named as the model's inputs, results as its outputs. Named dimensions become symbols, which `dims` may fix. Where
+the model needs two symbols to be equal, or the value of an overridable initializer as a size, the import starts again knowing that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.frontend.onnx import protos, schemas
+from tcomp.frontend.onnx.build import Equal
+from tcomp.frontend.onnx.facts import Facts, Frozen
+from tcomp.frontend.onnx.importer import Importer, Scope
+from tcomp.frontend.onnx.protos import text
+from tcomp.ir import index
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import parameter
+
+_ATTEMPTS = 256
+
+
+def load(source: str | os.PathLike[str] | bytes | Any, dims: Mapping[str, int] | None = None) -> Func:
+    """The GRAPH function of an ONNX model: a path, the bytes of a file, or a ModelProto.
+
+    dims: sizes for named dimensions. Raises `Error`: TC0201 (not a readable model), TC0202 (not supported), TC0203 (a node that
+    breaks its operator's rules), TC0204 (external data).
+    """
+    model, folder = protos.parse_model(source)
+    try:
+        return _Model(model, folder, dims or {}).load()
+    except (ValueError, RecursionError, MemoryError) as fault:
+        raise Error("TC0201", f"not a readable ONNX model: {fault}", "a valid model") from fault
+
+
+class _Model:
+    """A model and what earlier attempts have learned: which symbols stand for what, which defaults have to be constants."""
+
+    def __init__(self, model: Any, folder: Path | None, dims: Mapping[str, int]) -> None:
+        self.graph, self.folder = model.graph, folder
+        self.opsets = schemas.opsets(model.opset_import) or ({"": 1} if model.ir_version < 3 else {})
+        self.functions = {(_domain(f), text(f.name), text(f.overload)): f for f in model.functions}
+        initializers = {text(t.name) for t in self.graph.initializer}
+        inputs = [text(p.name) for p in self.graph.input]
+        self.overridable = {n for n in inputs if n in initializers} if model.ir_version >= 4 else set()
+        self.inputs = [p for p in self.graph.input if text(p.name) not in initializers or text(p.name) in self.overridable]
+        self.symbols = _Symbols(self.inputs, dims)
+        self.weights: dict[str, Node] = {}
+        self._check_names(inputs)
+
+    def _check_names(self, inputs: list[str]) -> None:
+        if not self.graph.node and not self.graph.output:
+            raise Error("TC0201", "a model without nodes and outputs", "an ONNX model")
+        if len(set(inputs)) != len(inputs) or "" in inputs:
+            raise Error("TC0201", "two inputs of one name, or one without a name", "each name once")
+
+    def load(self) -> Func:
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._attempt()
+            except Equal as found:
+                self.symbols.fix(found.symbol, found.other)
+            except Frozen as found:
+                self.overridable.remove(found.name)
+                self.inputs = [p for p in self.inputs if text(p.name) != found.name]
+        raise Error("TC0202", f"a model that needs more than {_ATTEMPTS} equal dimensions is not supported")
+
+    def _attempt(self) -> Func:
+        importer = Importer(self.functions, Facts(frozenset(self.overridable)), self.folder)
+        name = re.sub(r"\W", "_", text(self.graph.name)) or "main"
+        scope = Scope(text(self.graph.name) or "main", self.opsets)
+        if not self.weights:
+            importer.enter(self.graph, scope)
+            self.weights.update(scope.values)
+        scope.values.update((n, importer.facts.settle(w)) for n, w in self.weights.items())
+        defaults = tuple((n, self.weights[n]["value"].array) for n in self.weights if n in self.overridable)
+        params = tuple(self._parameter(p) for p in self.inputs)
+        for p, (_, array) in ((p, d) for p in params for d in defaults if d[0] == p["name"]):
+            self._check_default(p, array)
+        scope.values.update((p["name"], importer.facts.settle(p)) for p in params)
+        importer.body(self.graph.node, scope)
+        results = [self._result(o, scope) for o in self.graph.output]
+        names = tuple(text(o.name) for o in self.graph.output)
+        return Func(name if not name[0].isdigit() else f"_{name}", params, tuple(results), names, importer.locs, defaults)
+
+    def _parameter(self, p: Any) -> Node:
+        name = text(p.name)
+        what = f"input '{name}'"
+        if p.type.WhichOneof("value") != "tensor_type":
+            raise Error("TC0202", f"{what} of kind {p.type.WhichOneof('value')} is not supported", "a tensor", place=what)
+        tensor = p.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise Error("TC0202", f"{what} of unknown rank is not supported", "a shape", place=what)
+        dtype = protos.element_type(tensor.elem_type, what)
+        shape = tuple(self.symbols.dim(name, k, d) for k, d in enumerate(tensor.shape.dim))
+        protos.shape_of((d for d in shape if isinstance(d, int)), dtype, what)
+        return parameter(name, dtype, shape)
+
+    def _check_default(self, p: Node, array: np.ndarray) -> None:
+        shape = p.type.shape
+        fits = len(shape) == array.ndim and all(isinstance(d, Node) or d == n for d, n in zip(shape, array.shape))
+        if not fits:
+            raise Error("TC0203", f"the default of input '{p['name']}' has shape {array.shape}", str(p.type))
+
+    def _result(self, o: Any, scope: Scope) -> Node:
+        value = scope.find(text(o.name))
+        if not isinstance(value, Node):
+            raise Error("TC0202", f"output '{text(o.name)}' that is no tensor is not supported")
+        return value
+
+
+def _domain(function: Any) -> str:
+    return "" if text(function.domain) == "ai.onnx" else text(function.domain)
+
+
+class _Symbols:
+    """The symbols of the model's dimensions: unique names, sizes that the caller fixes, equalities found on the way."""
+
+    def __init__(self, inputs: list[Any], dims: Mapping[str, int]) -> None:
+        self._given = dict(dims)
+        self._names: dict[str, str] = {}  # the file's name -> the symbol's
+        self._fixed: dict[Node, Dim] = {}
+        named = {text(d.dim_param) for p in inputs for d in p.type.tensor_type.shape.dim if d.dim_param}
+        unknown = [n for n in dims if n not in named]
+        if unknown:
+            raise Error("TC0105", f"dims names '{unknown[0]}'", f"a dimension of the model: {', '.join(sorted(named)) or 'none'}")
+        if any(not isinstance(v, int) or v < 0 for v in dims.values()):
+            raise Error("TC0105", f"dims = {dims}", "sizes that are not negative")
+
+    def dim(self, owner: str, axis: int, d: Any) -> Dim:
+        """The size of an input's axis."""
+        if d.HasField("dim_value") and d.dim_value >= 0:
+            return int(d.dim_value)
+        name = text(d.dim_param)
+        name = name if re.search(r"\w", name) else ""  # "?" names nothing
+        if name in self._given:
+            return self._given[name]
+        symbol: Dim = index.symbol(self._name(name or f"{owner}.{axis}"))
+        for _ in range(len(self._fixed) + 1):
+            symbol = index.substitute(symbol, self._fixed)
+        return symbol
+
+    def _name(self, name: str) -> str:
+        if name not in self._names:
+            plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+            plain = f"d_{plain}" if not plain or plain[0].isdigit() else plain
+            taken = set(self._names.values())
+            unique, k = plain, 2
+            while unique in taken:
+                unique, k = f"{plain}_{k}", k + 1
+            self._names[name] = unique
+        return self._names[name]
+
+    def fix(self, symbol: Node, other: Dim) -> None:
+        self._fixed[symbol] = other

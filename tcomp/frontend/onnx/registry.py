@@ -1,0 +1,158 @@
+"""The table of ONNX operators, and what a row is given.
+
+A row is a function `f(c, *operands) -> Node | tuple[Node | None, ...]`, registered by `@operator("Name", since=13)`: it serves
+the opsets from `since` up to the next row of the same name. Operands are GRAPH nodes, None where an optional one is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.frontend.onnx import protos
+from tcomp.frontend.onnx.facts import Facts
+from tcomp.frontend.onnx.protos import text
+from tcomp.ir.dtype import DType
+from tcomp.ir.node import Dim, Node
+
+Sequence_: TypeAlias = tuple[Any, ...]  # a sequence of tensors, whose length is known while importing
+Value = Union[Node, "Sequence_", None]
+Handler = Callable[..., Any]
+
+_ROWS: dict[str, list[tuple[int, Handler]]] = {}
+
+
+def operator(*names: str, since: int = 1) -> Callable[[Handler], Handler]:
+    """Register a function as the meaning of the operators `names` from opset `since` on."""
+
+    def register(f: Handler) -> Handler:
+        for name in names:
+            _ROWS.setdefault(name, []).append((since, f))
+        return f
+
+    return register
+
+
+def find(name: str, opset: int) -> Handler | None:
+    """The row that serves operator `name` at this opset."""
+    rows = [(since, f) for since, f in _ROWS.get(name, []) if since <= opset]
+    return max(rows, key=lambda row: row[0])[1] if rows else None
+
+
+@dataclass(slots=True)
+class Context:
+    """What a row knows of its node: attributes, opset, place, which results are used, and what is known of values.
+
+    branch: imports the subgraph of an attribute on given values (control flow). array: decodes a TensorProto.
+    """
+
+    op: str
+    opset: int
+    place: str
+    attributes: dict[str, Any]
+    wanted: tuple[bool, ...]
+    facts: Facts
+    array: Callable[[Any], np.ndarray]
+    branch: Callable[[Any, Sequence[Value]], list[Value]]
+    used: set[str] = field(default_factory=set)
+
+    def unsupported(self, reason: str, hint: str = "") -> Error:
+        return Error("TC0202", f"{self.op} is not supported: {reason}", place=self.place, hint=hint)
+
+    def broken(self, found: str, expected: str = "") -> Error:
+        return Error("TC0203", f"{self.op}: {found}", expected, self.place)
+
+    def has(self, name: str) -> bool:
+        return name in self.attributes
+
+    def _get(self, name: str, kind: int, default: Any) -> Any:
+        """The AttributeProto `name`, or None where it is left out and there is a default."""
+        a = self.attributes.get(name)
+        if a is None and default is ...:
+            raise self.broken(f"attribute `{name}` is missing")
+        if a is not None and a.type not in (kind, 0):
+            raise self.broken(f"attribute `{name}` has type {a.type}", f"type {kind} of AttributeProto")
+        return a
+
+    def integer(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.INT, default)
+        return default if a is None else int(a.i)
+
+    def real(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.FLOAT, default)
+        return default if a is None else float(a.f)
+
+    def integers(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.INTS, default)
+        return default if a is None else tuple(int(i) for i in a.ints)
+
+    def reals(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.FLOATS, default)
+        return default if a is None else tuple(float(i) for i in a.floats)
+
+    def string(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.STRING, default)
+        return default if a is None else text(a.s)
+
+    def strings(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.STRINGS, default)
+        return default if a is None else tuple(text(s) for s in a.strings)
+
+    def tensor(self, name: str, default: Any = ...) -> Any:
+        a = self._get(name, protos.TENSOR, default)
+        return default if a is None else self.array(a.t)
+
+    def graph(self, name: str) -> Any:
+        return self._get(name, protos.GRAPH, ...).g
+
+    def dtype(self, name: str, default: DType | None = None) -> DType:
+        if default is not None and name not in self.attributes:
+            return default
+        try:
+            return protos.element_type(self.integer(name), f"{self.op}: `{name}`")
+        except Error as fault:
+            raise Error(fault.code, fault.found, place=self.place) from fault
+
+    def constant(self, x: Node | None) -> np.ndarray | None:
+        """The elements of `x` where they are known while importing."""
+        return None if x is None else self.facts.array(x)
+
+    def require_constant(self, x: Node, what: str) -> np.ndarray:
+        found = self.facts.array(x)
+        if found is None:
+            self.facts.must_be_known(x)
+            raise self.unsupported(f"{what} depends on the inputs", "make it a constant of the model")
+        return found
+
+    def dims(self, x: Node, what: str) -> tuple[Dim, ...]:
+        """The elements of a small integer tensor of rank 0 or 1 as dimensions."""
+        found = self.facts.dims(x)
+        if found is None:
+            self.facts.must_be_known(x)
+            raise self.unsupported(f"{what} depends on the data of the inputs", "only sizes computed from shapes are known")
+        return tuple(found.reshape(-1))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """`axis` counted from the front; TC0203 where it is out of range."""
+        if not -rank <= axis < rank:
+            raise self.broken(f"axis {axis} of rank {rank}", f"{-rank} to {rank - 1}")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Distinct axes counted from the front, rising."""
+        found = sorted(self.axis(int(a), rank) for a in axes)
+        if len(set(found)) != len(found):
+            raise self.broken(f"axes {list(axes)} of rank {rank}", "each axis once")
+        return tuple(found)
+
+    def bounded(self, shape: Sequence[Dim], what: str = "a result") -> tuple[Dim, ...]:
+        """`shape`, refused where it names more elements than any machine has or a negative size."""
+        known = [d for d in shape if isinstance(d, int)]
+        if any(d < 0 for d in known) or math.prod(max(d, 1) for d in known) > protos.MAX_BYTES:
+            raise self.broken(f"{what} of shape {list(map(str, shape))}", "a shape that fits into memory")
+        return tuple(shape)

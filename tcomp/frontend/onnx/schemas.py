@@ -1,0 +1,94 @@
+"""What the onnx package's schemas tell: whether an operator exists at an opset, its arity, and the function body it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from tcomp.errors import Error
+from tcomp.frontend.onnx import protos
+from tcomp.frontend.onnx.protos import text
+from tcomp.ir.node import Node
+from tcomp.ir.types import TensorType
+
+
+def domain(node: Any) -> str:
+    """The operator's domain; the default one is ''."""
+    name = text(node.domain)
+    return "" if name == "ai.onnx" else name
+
+
+def opsets(imports: Iterable[Any]) -> dict[str, int]:
+    """Versions by domain; TC0202 where the default domain's is newer than the installed onnx package knows."""
+    import onnx
+
+    found = {("" if text(o.domain) == "ai.onnx" else text(o.domain)): int(o.version) for o in imports}
+    newest = onnx.defs.onnx_opset_version()
+    if "" in found and not 1 <= found[""] <= newest:
+        raise Error("TC0202", f"opset {found['']} is not supported", f"1 to {newest}", hint="a newer onnx package may know it")
+    return found
+
+
+@cache
+def _schema(name: str, opset: int) -> Any:
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(name, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
+def find(name: str, opset: int, inputs: Sequence[Any]) -> Any:
+    """The schema of an operator of the default domain; TC0202 or TC0203 where there is none or the arity does not fit."""
+    if not opset:
+        raise Error("TC0201", f"{name} of the default domain, whose opset the model does not name", "opset_import")
+    schema = _schema(name, opset)
+    if schema is None or (schema.deprecated and schema.name not in ("Upsample", "Scatter")):
+        raise Error("TC0202", f"{name} at opset {opset} is not supported: the operator does not exist there")
+    if not schema.min_input <= len(inputs) <= schema.max_input:
+        raise Error("TC0203", f"{name} of {len(inputs)} operands", f"{schema.min_input} to {schema.max_input}")
+    required = [p for p in schema.inputs[: len(inputs)] if p.option.name == "Single"]
+    if any(inputs[k] is None for k, p in enumerate(schema.inputs[: len(inputs)]) if p.option.name == "Single"):
+        raise Error("TC0203", f"{name} without an operand that it needs", f"{[p.name for p in required]}")
+    return schema
+
+
+def defaults(schema: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a call with the schema's defaults for those left out."""
+    known = {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
+    return known | dict(attributes)
+
+
+def body(schema: Any, node: Any, attributes: Mapping[str, Any], inputs: Sequence[Any], opset: int) -> Any:
+    """The FunctionProto that stands for a node by its schema, or None."""
+    import onnx
+
+    if schema.has_function:
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_version(schema, opset)))
+    if not schema.has_context_dependent_function:
+        return None
+    plain = onnx.NodeProto(op_type=schema.name, input=[n for n in node.input], output=[n for n in node.output])
+    for name, a in attributes.items():
+        copy = plain.attribute.add()
+        copy.CopyFrom(a)
+        copy.name, copy.ref_attr_name = name, ""
+    types = [_type_proto(v).SerializeToString() for v in inputs]
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    text_ = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
+    return onnx.FunctionProto.FromString(text_) if text_ else None
+
+
+def _version(schema: Any, opset: int) -> int:
+    return max((v for v in schema.function_opset_versions if v <= opset), default=schema.since_version)
+
+
+def _type_proto(value: Any) -> Any:
+    """The TypeProto of a tensor; empty where an operand is left out."""
+    import onnx
+
+    if not isinstance(value, Node) or not isinstance(value.type, TensorType):
+        return onnx.TypeProto()
+    shape = [d if isinstance(d, int) else "?" for d in value.type.shape]
+    return onnx.helper.make_tensor_type_proto(protos.NUMBERS[value.type.dtype], shape)

@@ -1,0 +1,75 @@
+"""Kernels, strides, dilations and padding of convolutions and pooling, from an operator's attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcomp.frontend.onnx.registry import Context
+from tcomp.ir import index
+from tcomp.ir.node import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One entry for each spatial axis. Widths of padding may be symbolic (`auto_pad` of a symbolic size)."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+
+    @property
+    def spans(self) -> tuple[int, ...]:
+        """How far each window reaches."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+
+
+def window_of(c: Context, space: Sequence[Dim], kernel: Sequence[Dim]) -> Window:
+    """The window that the attributes of `c` describe over dimensions `space`."""
+    r = len(space)
+    sizes = [k for k in kernel if isinstance(k, int) and k > 0]
+    if len(sizes) != r or len(kernel) != r:
+        raise c.broken(f"kernel {list(map(str, kernel))} over {r} axes", "a positive size for each")
+    strides, dilations = c.integers("strides", (1,) * r), c.integers("dilations", (1,) * r)
+    if len(strides) != r or len(dilations) != r or min((*strides, *dilations), default=1) < 1:
+        raise c.broken(f"strides {strides} and dilations {dilations} over {r} axes", "a positive one for each")
+    plain = Window(tuple(sizes), strides, dilations, (0,) * r, (0,) * r)
+    low, high = _padding(c, plain, space)
+    return Window(plain.kernel, strides, dilations, low, high)
+
+
+def _padding(c: Context, w: Window, space: Sequence[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    r, auto = len(space), c.string("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        pads = c.integers("pads", (0,) * 2 * r)
+        if len(pads) != 2 * r or min(pads, default=0) < 0:
+            raise c.broken(f"pads {pads} over {r} axes", "two for each, not negative")
+        return pads[:r], pads[r:]
+    if auto == "VALID":
+        return (0,) * r, (0,) * r
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise c.broken(f"auto_pad {auto!r}", "NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+    small, large = [], []
+    for d, s, span in zip(space, w.strides, w.spans):
+        reach = index.add(index.mul(index.sub(index.ceildiv(d, s), 1), s), span)
+        total = index.maximum(0, index.sub(reach, d))
+        half = index.floordiv(total, 2)
+        small.append(half)
+        large.append(index.sub(total, half))
+    upper = auto == "SAME_UPPER"
+    return tuple(small if upper else large), tuple(large if upper else small)
+
+
+def counts(w: Window, space: Sequence[Dim], ceil: bool) -> tuple[Dim, ...]:
+    """How many windows there are along each axis; with `ceil` one that starts inside the data may reach past the padding."""
+    found = []
+    for d, s, span, a, b in zip(space, w.strides, w.spans, w.low, w.high):
+        inside = index.sub(index.add(index.add(d, a), b), span)
+        n = index.add((index.ceildiv if ceil else index.floordiv)(inside, s), 1)
+        if ceil:
+            starts = index.add(index.floordiv(index.sub(index.add(d, a), 1), s), 1)
+            n = index.minimum(n, starts)
+        found.append(n)
+    return tuple(found)
