@@ -64,6 +64,8 @@ def terms(x: Dim) -> tuple[dict[Node, int], int]:
 
 def affine(coefficients: Mapping[Node, int], c: int) -> Dim:
     """The sum of coefficient * atom, plus c, in canonical form."""
+    if any(a.op == "mod" for a in coefficients):
+        coefficients, c = _rejoined(coefficients, c)
     kept = sorted(((a, k) for a, k in coefficients.items() if k), key=lambda ak: _order(ak[0]))
     if not kept:
         return int(c)
@@ -71,6 +73,26 @@ def affine(coefficients: Mapping[Node, int], c: int) -> Dim:
         return kept[0][0]
     attrs = (("coefficients", tuple(k for _, k in kept)), ("constant", int(c)))
     return node("affine", (a for a, _ in kept), attrs, INDEX)
+
+
+def _rejoined(coefficients: Mapping[Node, int], c: int) -> tuple[dict[Node, int], int]:
+    """k*(x % d) + k*d*(x // d) as k*x, also where d is symbolic (then d*(x // d) is a product atom)."""
+    out = dict(coefficients)
+    for atom, k in coefficients.items():
+        if atom.op != "mod" or not k or out.get(atom) != k:
+            continue
+        x, d = atom.operands
+        quotient = node("floordiv", (x, d), (), INDEX)
+        size = constant(as_dim(d))
+        whole, factor = (quotient, k * size) if size is not None else (_monomial(quotient, d), k)
+        if out.get(whole) != factor:
+            continue
+        del out[atom], out[whole]
+        inner, shift = terms(x)
+        c += k * shift
+        for a, m in inner.items():
+            out[a] = out.get(a, 0) + m * k
+    return out, c
 
 
 def _order(atom: Node) -> tuple[str, str]:

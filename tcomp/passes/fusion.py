@@ -11,6 +11,9 @@ never computed by themselves: whoever reads them composes their index maps. A gr
 
 A value that several groups read is an output of its group, unless it is so cheap that each reader computes it again.
 Merging never makes a cycle between groups: a merge is refused where a path leads out of the pair and back in.
+
+Where a movement cannot be composed into its reader (padding before a convolution, a result of the function) it is computed as
+a map of its own: `roots`.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
 
-VIRTUAL = frozenset("broadcast reshape transpose slice pad window constant iota dimension parameter item".split())
-GATHERS = frozenset("gather gather_elements gather_nd".split())
-ALONE = frozenset("concat scan sort top_k scatter_elements scatter_nd".split())
+VIRTUAL = frozenset(
+    ["broadcast", "reshape", "transpose", "slice", "pad", "window", "constant", "iota", "dimension", "parameter", "item"]
+)
+GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
+ALONE = frozenset(["concat", "scan", "sort", "top_k", "scatter_elements", "scatter_nd"])
 COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid pow atan2 "
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid pow atan2 "  # noqa: SIM905
     "floordiv mod rem quotient div sqrt rsqrt".split()
 )
 CHEAP_OPERATIONS = 3  # a value of at most so many cheap operations is computed again by each reader
@@ -57,32 +62,55 @@ def is_pointwise(n: Node) -> bool:
     return OPS[n.op].kind == "pointwise"
 
 
-def through(n: Node) -> Node:
-    """What `n` reads once movements are composed away: `n` itself unless it is a movement."""
-    while n.op in VIRTUAL and n.operands and n.op != "item":
-        n = n.operands[0]
-    return n
-
-
 def fuse(func: Func) -> tuple[Group, ...]:
     """The groups of `func`, in an order in which each reads only what earlier ones wrote."""
     return _Fusion(func).run()
+
+
+def roots(func: Func) -> set[Node]:
+    """The movements that are computed into memory: results, and operands whose reader cannot compose them."""
+    found = {r for r in func.results if r.op in VIRTUAL and r.op not in ("item", "parameter", "constant")}
+    for n in func.nodes():
+        for k, o in enumerate(n.operands):
+            if o.op in VIRTUAL and not _composes(n, k, o):
+                found.add(o)
+    return found
+
+
+def _composes(reader: Node, k: int, o: Node) -> bool:
+    """Whether operand `k` of `reader` may be read through the movements of `o`."""
+    moves = []
+    while o.op in VIRTUAL and o.operands and o.op != "item":
+        moves.append(o.op)
+        o = o.operands[0]
+    if o.op in ("iota", "dimension"):
+        return OPS[reader.op].kind in ("pointwise", "movement", "reduction") or reader.op == "concat"
+    if reader.op == "dot":
+        views = [m for m in moves if m != "reshape"]
+        return k == 1 or (
+            set(views) <= {"transpose", "slice", "broadcast"} and moves == views + ["reshape"] * (len(moves) - len(views))
+        )
+    if reader.op in ("gather", "gather_elements", "gather_nd") and k == 1:
+        return set(moves) <= {"broadcast", "transpose", "slice", "reshape"}
+    if reader.op in ("conv", "scan", "sort", "top_k") or reader.op.startswith("scatter"):
+        return set(moves) <= {"reshape"}
+    return True
 
 
 class _Fusion:
     """The state of one run: clusters by node, and who reads whom."""
 
     def __init__(self, func: Func) -> None:
-        self.func = func
-        self.nodes = [n for n in func.nodes() if n.op not in VIRTUAL]
+        self.roots = roots(func)
+        self.nodes = [n for n in func.nodes() if n.op not in VIRTUAL or n in self.roots]
         self.order = {n: k for k, n in enumerate(self.nodes)}
         self.readers: dict[Node, list[tuple[Node, Node]]] = {n: [] for n in self.nodes}  # (reader, operand as it reads it)
         for n in self.nodes:
             for o in n.operands:
-                for base in _bases(o):
+                for base in self._bases(o):
                     if base in self.readers:
                         self.readers[base].append((n, o))
-        self.results = {b for r in func.results for b in _bases(r)}
+        self.results = {b for r in func.results for b in self._bases(r)}
         self.inlined = self._find_inlined()
         self.cluster = {n: self._single(n) for n in self.nodes if n not in self.inlined}
 
@@ -92,6 +120,16 @@ class _Fusion:
                 self._try_edge(n, o)
         self._merge_siblings()
         return self._finish()
+
+    def _bases(self, o: Node) -> Iterable[Node]:
+        """The values that operand `o` reads through movements (a pad reads its value too)."""
+        stack = [o]
+        while stack:
+            n = stack.pop()
+            if n.op in VIRTUAL and n.operands and n not in self.roots:
+                stack.extend(n.operands)
+            else:
+                yield n
 
     # -- what each reader computes again ---------------------------------------------------------
 
@@ -104,9 +142,9 @@ class _Fusion:
             if not is_pointwise(n):
                 work[n] = 0
                 continue
-            below = [work.get(b, 0) for o in n.operands for b in _bases(o) if is_pointwise(b)]
+            below = [work.get(b, 0) for o in n.operands for b in self._bases(o) if is_pointwise(b)]
             work[n] = sum(below) + (100 if n.op in COSTLY else 1)
-            if any(b.op in ("dot", "conv", "reduce") or b in epilogues for o in n.operands for b in _bases(o)):
+            if any(b.op in ("dot", "conv", "reduce") or b in epilogues for o in n.operands for b in self._bases(o)):
                 epilogues.add(n)  # computed where its operand is still in registers
         for n in reversed(self.nodes):
             if is_pointwise(n) and n not in self.results | epilogues and self._may_inline(n, work[n]):
@@ -136,10 +174,10 @@ class _Fusion:
             last = n["axes"] == (len(x) - 1,)
             key = ("row", x) if last else ("column", x, n["axes"])
             return _Cluster(str(key[0]), {n}, x if last else n.type.shape, [n], key)
-        return _Cluster("map", {n}, n.type.shape, [])
+        return _Cluster("map", {n}, n.type.shape, [])  # pointwise, a gather, or a movement computed into memory
 
     def _try_edge(self, reader: Node, operand: Node) -> None:
-        for base in _bases(operand):
+        for base in self._bases(operand):
             if base not in self.cluster:
                 continue
             p, c = self.cluster[base], self.cluster[reader]
@@ -204,7 +242,7 @@ class _Fusion:
         for n in self.nodes:
             if n.op != "reduce" or n not in self.cluster:
                 continue
-            mine, key = self.cluster[n], (through(n.operands[0]), n["axes"])
+            mine, key = self.cluster[n], (n.operands[0], n["axes"])
             other = by_operand.setdefault(key, mine)
             if other is mine or other.anchor_key != mine.anchor_key:
                 continue
@@ -265,17 +303,6 @@ class _Fusion:
             else:
                 stack.extend(o.operands)
         return found
-
-
-def _bases(o: Node) -> Iterable[Node]:
-    """The values that operand `o` reads through movements (a pad reads its value too)."""
-    stack = [o]
-    while stack:
-        n = stack.pop()
-        if n.op in VIRTUAL and n.operands:
-            stack.extend(n.operands)
-        else:
-            yield n
 
 
 def _aligned(base: Node, reader: Node, operand: Node) -> bool:

@@ -91,16 +91,21 @@ def _new_buffers(
     """How each buffer is declared now: dense over the new axes, flat, or as before where no merged axis moves through it."""
     out: dict[Buffer, Buffer] = {}
     for buffer in dict.fromkeys(tile.window(n).buffer for n in leaves):
-        mine = [moves[n] for n in leaves if tile.window(n).buffer is buffer or tile.window(n).buffer == buffer]
+        mine = [moves[n] for n in leaves if tile.window(n).buffer == buffer]
         known = [m for m in mine if m is not None]
         merged = any(len(b) > 1 and m[0][b[-1]] != 0 for m in known for b in blocks)
-        if not merged or len(known) != len(mine):
+        split = any(_has_division(p) for n in leaves if tile.window(n).buffer == buffer for p in tile.window(n).positions)
+        if not (merged or split) or len(known) != len(mine):
             out[buffer] = buffer
             continue
         shapes = {_dense_shape(m, blocks, dims, buffer) for m in known}
         shape = shapes.pop() if len(shapes) == 1 else None
         out[buffer] = replace(buffer, shape=shape if shape is not None else (index.product(buffer.shape),))
     return out
+
+
+def _has_division(p: Dim) -> bool:
+    return isinstance(p, Node) and any(n.op in ("floordiv", "mod") for n in walk([p]))
 
 
 def _dense_shape(
