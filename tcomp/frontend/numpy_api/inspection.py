@@ -1,0 +1,99 @@
+"""Questions about shapes and dtypes that are answered at once, traced arrays or not; dtypes and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tcomp.frontend import promotion
+from tcomp.frontend.registry import FUNCTIONS
+from tcomp.frontend.tracer import Traced, array, operand
+from tcomp.ir.dtype import to_numpy
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    """The dtype that these arrays, dtypes and scalars have in common."""
+    return to_numpy(promotion.common(tuple(map(_kind, arrays_and_dtypes))))
+
+
+def _kind(x: Any) -> promotion.Kind:
+    if isinstance(x, (np.dtype, type, str)):
+        return to_numpy(promotion.element_type(x))
+    return operand(x).kind
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Whether a cast is allowed."""
+    source = from_.dtype if hasattr(from_, "dtype") else from_
+    return bool(np.can_cast(source, to, casting))  # type: ignore[arg-type]
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind of the array API standard, or equal to a dtype."""
+    return bool(np.isdtype(np.dtype(dtype), kind))
+
+
+def finfo(x: Any) -> Any:
+    """Limits of a float dtype."""
+    dtype = x.dtype if hasattr(x, "dtype") else np.dtype(x)
+    return ml_dtypes.finfo(dtype)
+
+
+def iinfo(x: Any) -> Any:
+    """Limits of an integer dtype."""
+    return np.iinfo(x.dtype if hasattr(x, "dtype") else x)
+
+
+def shape(x: Any) -> tuple[Any, ...]:
+    """The shape of an array or nested list."""
+    return array(x).shape if isinstance(x, Traced) else np.shape(x)
+
+
+def ndim(x: Any) -> int:
+    """The rank of an array or nested list."""
+    return len(shape(x))
+
+
+def size(x: Any, axis: int | None = None) -> Any:
+    """The number of elements, or the size along an axis."""
+    if axis is not None:
+        return shape(x)[axis]
+    return x.size if isinstance(x, Traced) else np.size(x)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """False: arrays here are real."""
+    return False
+
+
+def isrealobj(x: Any) -> bool:
+    """True: arrays here are real."""
+    return True
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> np.ndarray:
+    """The array behind a DLPack capsule's owner."""
+    return np.from_dlpack(x)
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (result_type, can_cast, isdtype, finfo, iinfo, shape, ndim, size, iscomplexobj, isrealobj, from_dlpack)
+}
+FUNCTIONS.update(QUESTIONS)
+
+_NUMERIC = (
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "bool_", "intp"),
+)
+DTYPES: dict[str, Any] = {
+    **{n: getattr(np, n) for n in _NUMERIC},
+    "bool": np.bool_,
+    "bfloat16": ml_dtypes.bfloat16,
+    "dtype": np.dtype,
+    "ndarray": np.ndarray,
+}
+CONSTANTS: dict[str, Any] = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None}

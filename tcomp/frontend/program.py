@@ -1,0 +1,127 @@
+"""Tracing: a Python function and abstract arguments become a GRAPH function, with the trees of its arguments and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.frontend import pytree
+from tcomp.frontend.promotion import element_type
+from tcomp.frontend.pytree import Tree
+from tcomp.frontend.spec import Spec
+from tcomp.frontend.tracer import Trace, Traced, array, recording
+from tcomp.ir import dtype as dt
+from tcomp.ir.dtype import DType
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.ops import parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Abstract:
+    """An argument without its value. weak: a Python scalar, which takes the dtype of what it meets."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+    weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A traced function: `func`'s parameters are the array leaves of the arguments in order, its results those of `output`."""
+
+    func: Func
+    arguments: Tree
+    output: Tree
+
+
+def abstract(leaf: Any) -> Abstract | None:
+    """What is known of an argument before the call; None for one that holds no array."""
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return Abstract(element_type(leaf.dtype), leaf.shape)
+    if isinstance(leaf, Spec):
+        return Abstract(leaf.dtype, leaf.shape)
+    if isinstance(leaf, bool):
+        return Abstract(dt.bool_, ())
+    if isinstance(leaf, (int, float)):
+        return Abstract(dt.f64 if isinstance(leaf, float) else dt.i64, (), weak=True)
+    if hasattr(leaf, "__dlpack__") and hasattr(leaf, "dtype"):
+        return Abstract(element_type(str(leaf.dtype).rpartition(".")[2]), tuple(leaf.shape))
+    if hasattr(leaf, "__array__") or hasattr(leaf, "__array_interface__"):
+        x = np.asarray(leaf)
+        return Abstract(element_type(x.dtype), x.shape)
+    return None
+
+
+def trace(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Program:
+    """Run `fn` on traced stand-ins for its arguments (arrays, specs, scalars, containers of them; all else is static)."""
+    given = {f"x{k}": a for k, a in enumerate(args)} | (kwargs or {})
+    leaves, tree = pytree.flatten(given)
+    described = [abstract(leaf) for leaf in leaves]
+
+    def call(values: dict[str, Any]) -> Any:
+        return fn(*(values[f"x{k}"] for k in range(len(args))), **{k: values[k] for k in kwargs or {}})
+
+    return trace_flat(call, getattr(fn, "__name__", "main"), tree, described, leaves)
+
+
+def trace_flat(
+    call: Callable[[Any], Any], name: str, tree: Tree, described: Sequence[Abstract | None], leaves: Sequence[Any]
+) -> Program:
+    """Trace `call` on the nest of `tree` whose leaf k stands for described[k], or is the static leaves[k]."""
+    recorded = Trace()
+    names = _unique(pytree.names(tree, ""))
+    params: list[Node] = []
+    values: list[Any] = []
+    with recording(recorded):
+        for word, a, leaf in zip(names, described, leaves):
+            if a is None:
+                values.append(leaf)
+                continue
+            params.append(parameter(word, a.dtype, a.shape))
+            values.append(Traced(params[-1], a.weak))
+        result = call(pytree.unflatten(tree, iter(values)))
+        found, output = pytree.flatten(result)
+        nodes = [_result(leaf) for leaf in found]
+    _refuse_strangers(nodes, params)
+    labels = _unique(pytree.names(output, "") if output is not pytree.LEAF else ["result"])
+    func = Func(_word(name), tuple(params), tuple(nodes), tuple(f"r{n}" if n[:1].isdigit() else n for n in labels), recorded.locs)
+    return Program(func, tree, output)
+
+
+def _result(leaf: Any) -> Node:
+    """A result as a node; arrays and scalars that do not depend on the arguments are constants."""
+    try:
+        return array(leaf).node
+    except Error:
+        found = f"a result of type {type(leaf).__name__}"
+        raise Error("TC0105", found, "arrays, scalars, and tuples, lists and dicts of them") from None
+
+
+def _refuse_strangers(nodes: list[Node], params: list[Node]) -> None:
+    """TC0105 where a result depends on a traced array of another call."""
+    own = set(params)
+    for n in walk(nodes):
+        if n.op == "parameter" and n not in own:
+            hint = "do not keep traced arrays in globals or attributes between calls"
+            raise Error("TC0105", f"a traced array of another call ({n['name']}: {n.type})", "arrays of this call", hint=hint)
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names as the text of a program takes them: identifiers, each once."""
+    out: list[str] = []
+    for n in names:
+        word = _word(n)
+        while word in out:
+            word += "_"
+        out.append(word)
+    return out
+
+
+def _word(name: str) -> str:
+    word = "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in name) or "_"
+    return f"x{word}" if word[0].isdigit() else word

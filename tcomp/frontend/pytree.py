@@ -1,0 +1,94 @@
+"""Arguments and results as nested containers: a flat list of leaves and a hashable tree that puts them back.
+
+Containers are tuples, named tuples, lists, dicts (in order of their keys as given), dataclasses and None (no leaves).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tree:
+    """The shape of a nest. kind: the container's type, `Leaf` for a leaf. keys: of a dict's or dataclass's items."""
+
+    kind: type
+    keys: tuple[Any, ...] = ()
+    children: tuple[Tree, ...] = ()
+
+    @property
+    def leaves(self) -> int:
+        return 1 if self.kind is Leaf else sum(c.leaves for c in self.children)
+
+
+class Leaf:
+    """Marks a leaf in a Tree."""
+
+
+LEAF = Tree(Leaf)
+NOTHING = Tree(type(None))
+
+
+def flatten(x: Any) -> tuple[list[Any], Tree]:
+    """The leaves of `x` from left to right, and its tree."""
+    leaves: list[Any] = []
+    return leaves, _flatten(x, leaves)
+
+
+def _flatten(x: Any, leaves: list[Any]) -> Tree:
+    kind = type(x)
+    if x is None:
+        return NOTHING
+    if kind is tuple or kind is list or isinstance(x, (tuple, list)):
+        return Tree(kind, (), tuple(_flatten(e, leaves) for e in x))
+    if isinstance(x, dict):
+        return Tree(kind, tuple(x), tuple(_flatten(e, leaves) for e in x.values()))
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        names = tuple(f.name for f in dataclasses.fields(x) if f.init)
+        return Tree(kind, names, tuple(_flatten(getattr(x, n), leaves) for n in names))
+    leaves.append(x)
+    return LEAF
+
+
+def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
+    """The nest with these leaves."""
+    if tree.kind is Leaf:
+        return next(leaves)
+    if tree is NOTHING or tree.kind is type(None):
+        return None
+    items = [unflatten(c, leaves) for c in tree.children]
+    if tree.keys or issubclass(tree.kind, dict):
+        pairs = dict(zip(tree.keys, items))
+        return tree.kind(**pairs) if dataclasses.is_dataclass(tree.kind) else _as_dict(tree.kind, pairs)
+    if issubclass(tree.kind, tuple) and hasattr(tree.kind, "_fields"):
+        return tree.kind(*items)
+    return tree.kind(items)
+
+
+def _as_dict(kind: type, pairs: dict[Any, Any]) -> Any:
+    """A dict of this kind: plain ones as they are, others (OrderedDict, defaultdict) filled."""
+    if kind is dict:
+        return pairs
+    made = kind()
+    made.update(pairs)
+    return made
+
+
+def names(tree: Tree, prefix: str) -> list[str]:
+    """A name for each leaf: the path to it, joined by `_`."""
+    if tree.kind is Leaf:
+        return [prefix]
+    keys = tree.keys or getattr(tree.kind, "_fields", range(len(tree.children)))
+    return [n for k, c in zip(keys, tree.children) for n in names(c, f"{prefix}_{_word(k)}" if prefix else _word(k))]
+
+
+def _word(key: Any) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in str(key))
+
+
+def map_leaves(f: Callable[[Any], Any], x: Any) -> Any:
+    """The same nest, with `f` of each leaf."""
+    leaves, tree = flatten(x)
+    return unflatten(tree, iter([f(leaf) for leaf in leaves]))
