@@ -17,14 +17,17 @@ import numpy as np
 from tcomp.errors import Error
 from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_activation,
+    ops_control,
     ops_conv,
     ops_index,
     ops_linear,
     ops_math,
     ops_norm,
     ops_pool,
+    ops_quant,
     ops_reduce,
     ops_resize,
+    ops_rnn,
     ops_shape,
     protos,
     registry,
@@ -105,7 +108,8 @@ class Importer:
                 continue
             if text(out) in scope.values:
                 raise Error("TC0203", f"gives '{text(out)}', which another node gives too", "each name once")
-            scope.values[text(out)] = self._settled(value, loc)
+            if value is not None:
+                scope.values[text(out)] = self._settled(value, loc)
         if any(out and text(out) not in scope.values for out in node.output):
             raise Error("TC0203", f"{text(node.op_type)} has {len(node.output)} results", f"at most {len(results)}")
 
@@ -128,11 +132,9 @@ class Importer:
         function = self.functions.get((domain, text(node.op_type), text(node.overload)))
         if function is not None:
             return self.inline(function, inputs, attributes, path)
-        if domain:
-            raise Error("TC0202", f"{text(node.op_type)} of domain '{domain}' is not supported")
-        opset = scope.opsets.get("", 0)
-        schema = schemas.find(text(node.op_type), opset, inputs)
-        handler = registry.find(schema.name, opset)
+        opset = scope.opsets.get(domain, 0)
+        schema = schemas.find(text(node.op_type), domain, opset, inputs)
+        handler = registry.find(schema.name, opset) if not domain else None
         if handler is None:
             body = schemas.body(schema, node, attributes, inputs, opset)
             if body is None:
@@ -156,7 +158,7 @@ class Importer:
         known = {text(a.name): a for a in function.attribute_proto} | dict(attributes)
         scope = Scope(path, opsets, None, values, known)
         self.body(function.node, scope)
-        return [scope.find(text(n)) for n in function.output]
+        return [scope.values.get(text(n)) for n in function.output]  # a body may leave out results that nobody asks for
 
     def _branch(self, graph: Any, values: Sequence[Value], path: str, outer: Scope) -> list[Value]:
         """The results of a subgraph whose parameters are `values`."""

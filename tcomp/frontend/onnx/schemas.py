@@ -31,20 +31,22 @@ def opsets(imports: Iterable[Any]) -> dict[str, int]:
 
 
 @cache
-def _schema(name: str, opset: int) -> Any:
+def _schema(name: str, domain: str, opset: int) -> Any:
     import onnx
 
     try:
-        return onnx.defs.get_schema(name, opset, "")
+        return onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def find(name: str, opset: int, inputs: Sequence[Any]) -> Any:
-    """The schema of an operator of the default domain; TC0202 or TC0203 where there is none or the arity does not fit."""
+def find(name: str, domain: str, opset: int, inputs: Sequence[Any]) -> Any:
+    """The schema of an operator; TC0202 or TC0203 where there is none or the arity does not fit."""
     if not opset:
-        raise Error("TC0201", f"{name} of the default domain, whose opset the model does not name", "opset_import")
-    schema = _schema(name, opset)
+        raise Error("TC0201", f"{name} of domain '{domain or 'ai.onnx'}', whose version the model does not name", "opset_import")
+    schema = _schema(name, domain, opset)
+    if schema is None and domain:
+        raise Error("TC0202", f"{name} of domain '{domain}' is not supported")
     if schema is None or (schema.deprecated and schema.name not in ("Upsample", "Scatter")):
         raise Error("TC0202", f"{name} at opset {opset} is not supported: the operator does not exist there")
     if not schema.min_input <= len(inputs) <= schema.max_input:
