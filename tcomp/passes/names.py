@@ -1,0 +1,70 @@
+"""Fresh names: unique within a kernel, as every stage from TILE on demands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tcomp.ir import index
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.stmts import Alloc, For, If, Kernel, Let, Stmt
+
+
+class Names:
+    """The names taken in one kernel, and new ones: the base itself while it is free, then numbered."""
+
+    __slots__ = ("_count", "_taken")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._taken = set(names_of(kernel))
+        self._count: dict[str, int] = {}
+
+    def fresh(self, base: str) -> str:
+        stem = base.rstrip("0123456789") or base
+        count = self._count.get(stem, 0)
+        name = stem if count == 0 else f"{stem}{count}"
+        while name in self._taken:
+            count += 1
+            name = f"{stem}{count}"
+        self._count[stem] = count + 1
+        self._taken.add(name)
+        return name
+
+
+def names_of(kernel: Kernel) -> Iterator[str]:
+    """Every name that a kernel binds: buffers, symbols, loop variables, values."""
+    yield from (b.name for b in (*kernel.inputs, *kernel.outputs, *kernel.workspace))
+    yield from (str(s["name"]) for s in kernel.symbols)
+    for grid in kernel.phases:
+        yield from (str(a.var["name"]) for a in grid.axes)
+        yield from _bound(grid.body)
+
+
+def _bound(body: Iterable[Stmt]) -> Iterator[str]:
+    for st in body:
+        match st:
+            case Let():
+                yield st.name
+            case Alloc():
+                yield st.buffer.name
+            case For():
+                yield str(st.var["name"])
+                yield from (n for c in st.carry for n in (c.name, c.result))
+                yield from _bound(st.body)
+            case If():
+                yield from _bound(st.body)
+                yield from _bound(st.orelse)
+
+
+def loop_variable(name: str, lo: Dim, hi: Dim, step: int) -> Node:
+    """The variable of a loop from lo below hi by step, with the bounds and the multiple that follow."""
+    low, high = index.bounds(lo)[0], index.bounds(hi)[1]
+    aligned = index.divisible(lo, step)
+    if high is not None:
+        high = (high - 1) // step * step if aligned else high - 1
+        high = high if low is None else max(high, low)
+    return index.symbol(name, low, high, step if aligned else _common(lo, step))
+
+
+def _common(lo: Dim, step: int) -> int:
+    """The largest divisor of step that divides lo for certain."""
+    return next(d for d in range(step, 0, -1) if step % d == 0 and index.divisible(lo, d))
