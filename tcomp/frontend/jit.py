@@ -185,7 +185,7 @@ class Jit:
         slot = f"_tcomp_jit_{self._name}"
         kept = vars(instance).get(slot)
         if kept is None or kept.fn.__self__ is not instance:
-            bound = self.fn.__get__(instance, owner)  # type: ignore[attr-defined]
+            bound = self.fn.__get__(instance, owner)
             kept = Jit(bound, self.options, self.static, self.dynamic, self.compiler)
             vars(instance)[slot] = kept
         return kept
@@ -271,7 +271,7 @@ class Jit:
 
     def _traced(self, call: Call, described: tuple[Abstract | None, ...]) -> Program:
         def run(arguments: dict[str, Any]) -> Any:
-            bound = inspect.BoundArguments(self.signature, {})  # type: ignore[arg-type]
+            bound = inspect.BoundArguments(self.signature, {})
             given = arguments | dict(call.statics)
             bound.arguments = {k: given[k] for k in self.signature.parameters if k in given}
             return self.fn(*bound.args, **bound.kwargs)
@@ -280,7 +280,7 @@ class Jit:
 
 
 def _fields(options: Options) -> dict[str, Any]:
-    return {k: getattr(options, k) for k in Options.__slots__}  # type: ignore[attr-defined]
+    return {k: getattr(options, k) for k in Options.__slots__}
 
 
 def _same(a: Any, b: Any) -> bool:

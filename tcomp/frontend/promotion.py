@@ -31,7 +31,7 @@ def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
 @cache
 def common(kinds: tuple[Kind, ...]) -> DType:
     """The common dtype of operands of these kinds."""
-    samples = {int: 0, float: 0.0}
+    samples: dict[Kind, float] = {int: 0, float: 0.0}
     found = _beside_f16(kinds, lambda ks: (np.result_type(*(samples.get(k, k) for k in ks)),), "the common dtype")
     return element_type(found[0])
 

@@ -40,7 +40,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
     if method == "outer":
         a, b = (FUNCTIONS["asarray"](x) for x in inputs)
         return function(FUNCTIONS["reshape"](a, a.shape + (1,) * b.ndim), b)
-    options = {k: v for k, v in options.items() if v is not np._NoValue and v is not None}  # type: ignore[attr-defined]
+    options = {k: v for k, v in options.items() if v is not np._NoValue and v is not None}
     options |= {} if dtype is None else {"dtype": dtype}
     options |= {} if where is True else {"where": where}
     return function(inputs[0], *inputs[1:], **{"axis": 0} | options if len(inputs) == 1 else options)
@@ -90,7 +90,7 @@ def _rebound(
     """The arguments for `mine`, where parameters NumPy passes by keyword may be positional, and arguments that only say
     NumPy's default are dropped."""
     theirs, ours = _parameters(func), _parameters(mine)
-    options = {k: v for k, v in options.items() if v is not np._NoValue and not _is_default(theirs, k, v)}  # type: ignore[attr-defined]
+    options = {k: v for k, v in options.items() if v is not np._NoValue and not _is_default(theirs, k, v)}
     positional = [p for p in ours.values() if p.kind is p.POSITIONAL_ONLY]
     renamed = dict(zip(list(theirs), positional))
     taken = {k: renamed[k].name for k in options if k in renamed and k not in _keywords(ours)}

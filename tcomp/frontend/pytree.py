@@ -58,13 +58,13 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if tree is NOTHING or tree.kind is type(None):
         return None
+    make: Callable[..., Any] = tree.kind
     items = [unflatten(c, leaves) for c in tree.children]
-    if tree.keys or issubclass(tree.kind, dict):
-        pairs = dict(zip(tree.keys, items))
-        return tree.kind(**pairs) if dataclasses.is_dataclass(tree.kind) else _as_dict(tree.kind, pairs)
-    if issubclass(tree.kind, tuple) and hasattr(tree.kind, "_fields"):
-        return tree.kind(*items)
-    return tree.kind(items)
+    if dataclasses.is_dataclass(tree.kind):
+        return make(**dict(zip(tree.keys, items)))
+    if issubclass(tree.kind, dict):
+        return _as_dict(tree.kind, dict(zip(tree.keys, items)))
+    return make(*items) if hasattr(tree.kind, "_fields") else make(items)
 
 
 def _as_dict(kind: type, pairs: dict[Any, Any]) -> Any:
@@ -80,7 +80,7 @@ def names(tree: Tree, prefix: str) -> list[str]:
     """A name for each leaf: the path to it, joined by `_`."""
     if tree.kind is Leaf:
         return [prefix]
-    keys = tree.keys or getattr(tree.kind, "_fields", range(len(tree.children)))
+    keys = tree.keys or getattr(tree.kind, "_fields", tuple(range(len(tree.children))))
     return [n for k, c in zip(keys, tree.children) for n in names(c, f"{prefix}_{_word(k)}" if prefix else _word(k))]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
-from tcomp.frontend.dimension import Dimension, is_size, raw
+from tcomp.frontend.dimension import is_size, raw
 from tcomp.ir import index
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops.table import show_shape
@@ -95,9 +94,5 @@ def count(shape: Iterable[Dim]) -> Dim:
 
 def hint_sizes(shape: tuple[Dim, ...], unknown: int = 128) -> tuple[int, ...]:
     """Sizes to weigh costs with: a symbol counts as its upper bound, or `unknown`."""
-    values = {s["name"]: min(unknown, s["hi"] if s["hi"] is not None else math.inf) for s in index.symbols(shape)}
+    values = {s["name"]: unknown if s["hi"] is None else min(unknown, s["hi"]) for s in index.symbols(shape)}
     return tuple(max(1, index.evaluate(d, values)) for d in shape)
-
-
-def is_symbolic(value: Any) -> bool:
-    return isinstance(value, Dimension)

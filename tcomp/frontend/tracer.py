@@ -102,7 +102,8 @@ class Traced(Operators):
 
     @property
     def nbytes(self) -> Any:
-        return self.size * self.itemsize
+        total: Any = self.size
+        return total * self.itemsize
 
     def __repr__(self) -> str:
         return f"<traced {self.node.type}>"

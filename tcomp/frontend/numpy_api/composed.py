@@ -87,14 +87,14 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False) -> Traced:
 @public("x")
 def nan_to_num(x: Any, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Traced:
     """NaN and infinities replaced, infinities by the largest finite numbers unless told."""
-    x = strong(x)
-    if x.dtype.kind != "f":
-        return x
-    info = np.finfo(x.dtype)
+    a = strong(x)
+    if a.dtype.kind != "f":
+        return a
+    info = np.finfo(a.dtype)
     high, low = (float(info.max) if posinf is None else posinf), (float(info.min) if neginf is None else neginf)
     where = FUNCTIONS["where"]
-    finite = where(FUNCTIONS["isnan"](x), nan, where(x == math.inf, high, where(x == -math.inf, low, x)))
-    return FUNCTIONS["astype"](finite, x.dtype)
+    finite = where(FUNCTIONS["isnan"](a), nan, where(a == math.inf, high, where(a == -math.inf, low, a)))
+    return FUNCTIONS["astype"](finite, a.dtype)
 
 
 @public("x")

@@ -16,7 +16,7 @@ from tcomp.frontend.shapes import sizes
 from tcomp.frontend.tracer import Traced, array, operand, refuse_value, strong
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.dtype import DType
+from tcomp.ir.dtype import DType, to_numpy
 from tcomp.ir.graph import cast
 from tcomp.ir.graph import full as full_node
 from tcomp.ir.node import Dim, Node
@@ -34,7 +34,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, copy: bool | None = None, device:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, casting: str = "unsafe", device: Any = None) -> Traced:
     """`x` converted to `dtype`; TC0103 where `casting` does not allow it."""
     x, target = strong(x), element_type(dtype)
-    if not np.can_cast(x.dtype, promotion.to_numpy(target), casting):  # type: ignore[arg-type]
+    if not np.can_cast(x.dtype, to_numpy(target), casting):  # type: ignore[arg-type]
         raise Error("TC0103", f"a cast of {x.node.type.dtype} to {target}", f"one that `{casting}` allows")
     return Traced(cast(x.node, target))
 
@@ -100,7 +100,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     line = np.arange(start, stop, step)
     natural = element_type(line.dtype)
     if natural.is_float or (target is not None and not target.is_integer):
-        values = np.arange(start, stop, step, None if target is None else promotion.to_numpy(target))
+        values: Any = np.arange(start, stop, step, None if target is None else to_numpy(target))  # type: ignore[call-overload]
         return Traced(operand(values).as_node(element_type(values.dtype)))
     first, stride = operator.index(start), operator.index(step)
     return _progression(len(line), first, stride, target or dt.i64)
@@ -128,9 +128,11 @@ def linspace(start: Any, stop: Any, /, num: int = 50, *, dtype: Any = None, endp
     if not isinstance(start, Traced) and not isinstance(stop, Traced):
         return asarray(np.linspace(start, stop, num, endpoint), dtype=dtype)
     steps = max(1, num - 1 if endpoint else num)
-    first, last = FUNCTIONS["expand_dims"](array(start), axis=0), FUNCTIONS["expand_dims"](array(stop), axis=0)
+    ends = [operand(start), operand(stop)]
+    computed = promotion.common((*(o.kind for o in ends), float))
+    first, last = (FUNCTIONS["expand_dims"](Traced(o.as_node(computed)), axis=0) for o in ends)
     rank = max(first.ndim, last.ndim)
-    place = np.arange(num, dtype=np.float64).reshape((num,) + (1,) * (rank - 1))
+    place: Any = np.arange(num).astype(to_numpy(computed)).reshape((num,) + (1,) * (rank - 1))
     line = place * ((last - first) / float(steps)) + first
     if endpoint and num > 1:
         line = FUNCTIONS["where"](place == num - 1, last, line)

@@ -15,6 +15,7 @@ from tcomp.frontend.numpy_api import lowering as low
 from tcomp.frontend.registry import FUNCTIONS, PUBLIC, Public, with_place
 from tcomp.frontend.shapes import broadcast_shapes
 from tcomp.frontend.tracer import Operand, Traced, operand
+from tcomp.ir import dtype as dt
 from tcomp.ir.dtype import to_numpy
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
@@ -150,18 +151,18 @@ def elementwise(name: str, *args: Any) -> Any:
 
 def _prepared(o: Operand, dtype: Any, shape: Any, name: str) -> Node:
     """The operand in the loop's dtype; a logical function asks first whether it is zero."""
-    if name in _LOGICAL and not isinstance(o.value, Node):
-        return operand(bool(o.value)).as_node(dtype, shape)
-    return o.as_node(dtype, shape)
+    if name not in _LOGICAL:
+        return o.as_node(dtype, shape)
+    return (o if isinstance(o.value, Node) else operand(bool(o.value))).as_node(dt.bool_, shape)
 
 
 def _out_of_range(name: str, operands: list[Operand], dtypes: tuple[Any, ...]) -> bool | None:
     """A comparison with a Python integer that the other operand's dtype cannot hold has one answer for all elements."""
     scalars = [not isinstance(o.value, Node) and t.is_integer for o, t in zip(operands, dtypes)]
+    values: list[Any] = [o.value if s else 0 for o, s in zip(operands, scalars)]
     limits = [np.iinfo(to_numpy(t)) if s else None for s, t in zip(scalars, dtypes)]
-    if not any(i is not None and not i.min <= o.value <= i.max for o, i in zip(operands, limits)):  # type: ignore[operator]
-        return None
-    return bool(_ON_INTEGERS[name](*(o.value if s else 0 for o, s in zip(operands, scalars))))
+    inside = all(i is None or i.min <= v <= i.max for v, i in zip(values, limits))
+    return None if inside else bool(_ON_INTEGERS[name](*values))
 
 
 def _refuse_negative_power(name: str, operands: list[Operand], dtype: Any) -> None:

@@ -28,7 +28,7 @@ def _kind(x: Any) -> promotion.Kind:
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether a cast is allowed."""
-    source = from_.dtype if hasattr(from_, "dtype") else from_
+    source = from_ if isinstance(from_, (type, str)) else getattr(from_, "dtype", from_)
     return bool(np.can_cast(source, to, casting))  # type: ignore[arg-type]
 
 
@@ -39,13 +39,12 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 def finfo(x: Any) -> Any:
     """Limits of a float dtype."""
-    dtype = x.dtype if hasattr(x, "dtype") else np.dtype(x)
-    return ml_dtypes.finfo(dtype)
+    return ml_dtypes.finfo(np.dtype(x) if isinstance(x, (type, str)) else getattr(x, "dtype", x))
 
 
 def iinfo(x: Any) -> Any:
     """Limits of an integer dtype."""
-    return np.iinfo(x.dtype if hasattr(x, "dtype") else x)
+    return np.iinfo(x if isinstance(x, (type, str)) else getattr(x, "dtype", x))
 
 
 def shape(x: Any) -> tuple[Any, ...]:

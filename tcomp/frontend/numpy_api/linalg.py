@@ -59,7 +59,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     if axis is None and ord is not None and x.ndim == 2:
         axis = (0, 1)
     if isinstance(axis, (tuple, list)) and len(axis) == 2 and ord is not None:
-        return matrix_norm(x, keepdims=keepdims, ord=ord, axis=tuple(axis))  # type: ignore[arg-type]
+        return matrix_norm(x, keepdims=keepdims, ord=ord, axis=tuple(axis))
     return vector_norm(x, axis=axis, keepdims=keepdims, ord=2 if ord is None else ord)
 
 
@@ -71,9 +71,11 @@ def matrix_power(x: Any, n: int, /) -> Traced:
         raise Error("TC0105", f"the matrix power {n}, which needs an inverse", "a power that is not negative")
     if n == 0:
         return FUNCTIONS["broadcast_to"](FUNCTIONS["eye"](x.shape[-1], dtype=x.dtype), x.shape)
-    r: Any = None
+    power: Traced = x
+    r: Traced | None = None
     while n:
-        r = (x if r is None else r @ x) if n & 1 else r
+        r = (power if r is None else r @ power) if n & 1 else r
         n >>= 1
-        x = x @ x if n else x
+        power = power @ power if n else power
+    assert r is not None
     return r

@@ -98,14 +98,6 @@ def heaviside(x: Node, y: Node) -> Node:
     return apply("where", apply("isnan", x), x, step)
 
 
-def ldexp(x: Node, n: Node) -> Node:
-    """x * 2**n in two halves, so that neither power overflows before the product does."""
-    n = cast(n, dt.i64)
-    half = apply("shr", n, like(n, 1))
-    powers = [apply("exp2", cast(k, x.type.dtype)) for k in (half, apply("sub", n, half))]
-    return apply("mul", apply("mul", x, powers[0]), powers[1])
-
-
 def reciprocal(x: Node) -> Node:
     return apply("div" if x.type.dtype.is_float else "quotient", like(x, 1), x)
 
@@ -132,6 +124,17 @@ def _in_f64(f: Callable[..., Node]) -> Callable[..., Node]:
         return cast(f(*(cast(n, dt.f64) for n in nodes)), nodes[0].type.dtype)
 
     return call
+
+
+@_in_f64
+def ldexp(x: Node, n: Node) -> Node:
+    """x * 2**n in two halves, so that neither power overflows before the product does; zeros and infinities stay."""
+    half = apply("floor", apply("mul", n, like(n, 0.5)))
+    moved = x
+    for part in (half, apply("sub", n, half)):
+        moved = apply("mul", moved, apply("exp2", part))
+    special = apply("or", apply("eq", x, like(x, 0)), apply("not", apply("isfinite", x)))
+    return apply("where", special, x, moved)
 
 
 @_in_f64

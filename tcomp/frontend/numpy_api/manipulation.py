@@ -245,9 +245,9 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Traced, ...]:
 @public("x")
 def flip(x: Any, /, axis: Any = None) -> Traced:
     """Elements in reverse order along axes, by default all."""
-    x = strong(x)
-    turned = shapes.axes(axis, x.ndim)
-    return x[tuple(slice(None, None, -1) if a in turned else slice(None) for a in range(x.ndim))]
+    a = strong(x)
+    turned = shapes.axes(axis, a.ndim)
+    return a[tuple(slice(None, None, -1) if k in turned else slice(None) for k in range(a.ndim))]
 
 
 @public("x")
@@ -279,14 +279,14 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Traced:
 @public("x")
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Traced:
     """Elements moved along axes; what leaves at one end enters at the other."""
-    x = strong(x)
+    line = strong(x)
     if axis is None:
-        return reshape(roll(ravel(x), shift, 0), x.shape)
+        return reshape(roll(ravel(line), shift, 0), line.shape)
     axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
     shifts = (shift,) * len(axes) if isinstance(shift, (int, np.integer)) else tuple(shift)
     for a, s in zip(axes * (len(shifts) if len(axes) == 1 else 1), shifts, strict=True):
-        x = _rolled(x, operator.index(s), shapes.axis(a, x.ndim))
-    return x
+        line = _rolled(line, operator.index(s), shapes.axis(a, line.ndim))
+    return line
 
 
 def _rolled(x: Traced, shift: int, axis: int) -> Traced:
@@ -348,10 +348,10 @@ def _repeated(x: Traced, times: int, axis: int) -> Traced:
 @public("x", "constant_values")
 def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Traced:
     """Elements added before and after along each axis: a constant, or copies (edge, reflect, symmetric, wrap)."""
-    x = strong(x)
-    widths = _widths(pad_width, x.ndim)
+    wide = strong(x)
+    widths = _widths(pad_width, wide.ndim)
     if mode == "constant":
-        n = x.node
+        n = wide.node
         value = cast(strong(constant_values).node, n.type.dtype)
         if value.type.shape:
             raise Error("TC0105", f"pad with constant_values of shape {show_shape(value.type.shape)}", "one value for all sides")
@@ -359,9 +359,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
         return Traced(apply("pad", n, value, low=tuple(map(raw, low)), high=tuple(map(raw, high))))
     for a, (low, high) in enumerate(widths):
         if low or high:
-            size = operator.index(x.shape[a])
-            x = FUNCTIONS["take"](x, np.pad(np.arange(size), (low, high), mode=mode), axis=a)  # type: ignore[call-overload]
-    return x
+            size = operator.index(wide.shape[a])
+            wide = FUNCTIONS["take"](wide, np.pad(np.arange(size), (low, high), mode=mode), axis=a)  # type: ignore[call-overload]
+    return wide
 
 
 def _widths(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:

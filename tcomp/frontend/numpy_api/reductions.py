@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -257,12 +256,12 @@ _scan("cumprod", "mul", "cumulative_prod")
 @public("x")
 def diff(x: Any, /, n: int = 1, axis: int = -1) -> Traced:
     """Differences of neighbours, taken `n` times; of bools, whether they differ."""
-    x = strong(x)
-    before = (slice(None),) * shapes.axis(axis, x.ndim)
+    line = strong(x)
+    before = (slice(None),) * shapes.axis(axis, line.ndim)
+    minus = FUNCTIONS["not_equal" if line.dtype.kind == "b" else "subtract"]
     for _ in range(n):
-        minus: Callable[..., Traced] = FUNCTIONS["not_equal" if x.dtype.kind == "b" else "subtract"]
-        x = minus(x[(*before, slice(1, None))], x[(*before, slice(None, -1))])
-    return x
+        line = minus(line[(*before, slice(1, None))], line[(*before, slice(None, -1))])
+    return line
 
 
 def _ignoring_nan(name: str, fill: Any) -> None:

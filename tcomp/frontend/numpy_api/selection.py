@@ -65,8 +65,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None, *, a_min: Any = None, a_ma
 def select(conditions: Any, choices: Any, default: Any = 0) -> Traced:
     """For each element the first choice whose condition holds, else `default`."""
     _, target = common_operands((*choices, default))
-    r: Any = operand(default).as_node(target)
-    r = Traced(r)
+    r = Traced(operand(default).as_node(target))
     for c, v in reversed(list(zip(conditions, choices, strict=True))):
         r = where(c, v, r)
     return r
@@ -134,7 +133,7 @@ def diag(x: Any, /, k: int = 0) -> Traced:
     if x.ndim != 1:
         return diagonal(x, k)
     n = x.shape[0] + abs(k)
-    placed = FUNCTIONS["pad"](x, (max(k, 0), max(-k, 0)))
+    placed = FUNCTIONS["pad"](x, (abs(k), 0))
     on = FUNCTIONS["eye"](n, k=k, dtype=np.bool_)
     return where(on, placed[None, :] if k >= 0 else placed[:, None], _zero(x))
 
