@@ -98,16 +98,16 @@ class Reader:
         if n.op == "gather_nd":
             batch, depth = n["batch"], where.type.shape[-1]
             lead = at[: where.type.rank - 1]
-            found = [self._position(n, where, (*lead, k), x.type.shape[batch + k]) for k in range(depth)]
+            found = [self.position(n, where, (*lead, k), x.type.shape[batch + k]) for k in range(depth)]
             return (*at[:batch], *found, *at[where.type.rank - 1 :])
         axis = n["axis"]
         if n.op == "gather_elements":
-            return (*at[:axis], self._position(n, where, at, x.type.shape[axis]), *at[axis + 1 :])
+            return (*at[:axis], self.position(n, where, at, x.type.shape[axis]), *at[axis + 1 :])
         rank = where.type.rank
-        found_one = self._position(n, where, at[axis : axis + rank], x.type.shape[axis])
+        found_one = self.position(n, where, at[axis : axis + rank], x.type.shape[axis])
         return (*at[:axis], found_one, *at[axis + rank :])
 
-    def _position(self, user: Node, n: Node, at: At, size: Dim) -> Dim:
+    def position(self, user: Node, n: Node, at: At, size: Dim) -> Dim:
         """An element of the integer tensor `n` as a position along an axis of `size`."""
         while n.op in ("broadcast", "transpose", "slice", "reshape") and n not in self.inputs and not self.in_memory(n):
             n, at = n.operands[0], moved(n, at)

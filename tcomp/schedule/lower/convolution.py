@@ -1,0 +1,184 @@
+"""Convolutions: products whose left operand is read in place, one for each offset of the window's outer axes.
+
+The input is channels-last and already padded. Along the last spatial axis the window and the channels lie contiguously (if it
+is not dilated), so they are one axis of the product: for each outer offset, `[pixels, KW*C] x [KW*C, O]`, where the rows of
+the left operand overlap. The products of all offsets accumulate in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product as every
+
+from tcomp.ir import index, tile
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import constant
+from tcomp.ir.stmts import By, For, Grid, GridAxis, Stmt, Store
+from tcomp.ir.types import Buffer, TileType
+from tcomp.passes.fusion import Group
+from tcomp.schedule.analytic import balanced, choose_dot, round_up
+from tcomp.schedule.choice import DotChoice
+from tcomp.schedule.lower.collapse import collapse
+from tcomp.schedule.lower.contraction import RESULT, Epilogue, epilogue_of, is_costly, packed, stores_of, with_workspace
+from tcomp.schedule.lower.loops import finish, output_buffer
+from tcomp.schedule.lower.nest import counter, likely
+from tcomp.schedule.lower.parts import Context, Lowered
+from tcomp.schedule.lower.reading import Reader
+from tcomp.schedule.lower.tiling import Tiling, domain_axes
+from tcomp.schedule.space import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Conv:
+    """A convolution to emit. offsets: positions of the window's outer axes; depth: elements of the merged inner axis.
+
+    x: the input, its last two axes merged where the inner window axis is part of the product; panels: the packed weights
+    [offset, panel, depth, column].
+    """
+
+    node: Node
+    choice: DotChoice
+    x: Buffer
+    panels: Buffer
+    offsets: tuple[tuple[int, ...], ...]
+    depth: int
+    merged: bool
+    epilogue: Epilogue
+    ctx: Context
+
+
+def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
+    """Blocks of output rows and channels; the group's pointwise operations run on each register tile."""
+    n = group.anchors[0]
+    x, w = n.operands
+    dims = n.type.shape
+    reader = Reader(lambda v: ctx.in_memory(v) and v not in group.members)
+    window = w.type.shape[:-2]
+    merged = n["dilations"][-1] == 1
+    offsets = tuple(every(*(range(k) for k in (window[:-1] if merged else window))))
+    depth = w.type.shape[-2] * (window[-1] if merged else 1)
+    choice = _choose(n, depth, len(offsets), ctx, is_costly(group))
+    image = _input(reader, x, merged)
+    finals = collapse(dims, epilogue_of(group, reader, domain_axes(dims)), frozenset(range(len(dims))))
+    outputs = tuple(output_buffer(i, v, dims) for i, v in enumerate(group.outputs))
+    inputs = {v: finals.buffers.get(b, b) for v, b in reader.inputs.items()}
+    inputs[_base(x)] = image
+    shape = (len(offsets), -(-dims[-1] // choice.columns), depth, choice.columns)
+    epilogue = Epilogue(outputs, finals.expressions)
+    if w.op == "constant":
+        panels = constant(packed(w["value"].array.reshape(len(offsets), depth, dims[-1]), choice.columns))
+        buffer = Buffer(f"in{len(inputs)}", w.type.dtype, shape)
+        inputs[panels] = buffer
+        conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, ctx)
+        return finish(name, reader, inputs, outputs, group.outputs, (_phase(conv),), ctx)
+    source = Buffer(f"in{len(inputs)}", w.type.dtype, (len(offsets), depth, dims[-1]))
+    inputs[_base(w)] = source
+    buffer = Buffer("panels", w.type.dtype, shape, "ws")
+    conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, ctx)
+    lowered = finish(name, reader, inputs, outputs, group.outputs, (_pack(conv, source), _phase(conv)), ctx)
+    return with_workspace(lowered, buffer)
+
+
+def _base(n: Node) -> Node:
+    while n.op == "reshape":
+        n = n.operands[0]
+    return n
+
+
+def _input(reader: Reader, x: Node, merged: bool) -> Buffer:
+    """The input's buffer, its last two axes as one where window and channels are."""
+    buffer = reader.buffer(_base(x))
+    shape = x.type.shape
+    shape = (*shape[:-2], index.mul(shape[-2], shape[-1])) if merged else shape
+    return Buffer(buffer.name, buffer.dtype, shape)
+
+
+def _choose(n: Node, depth: int, offsets: int, ctx: Context, costly: bool) -> DotChoice:
+    """The register tile of the product of one offset; blocks of channels whose weights stay in L2."""
+    pixels, channels = likely(n.type.shape[-2]), int(n.type.shape[-1])
+    problem = Problem(1, pixels, channels, depth, n.type.dtype, True, "n", costly, True)
+    c = choose_dot(problem, ctx.machine)
+    columns = c.columns if pixels > 4 else min(c.columns, 32)
+    rows = balanced(pixels, c.rows) if isinstance(n.type.shape[-2], int) else c.rows
+    wide = max(columns, (ctx.machine.l2 // 2) // max(1, depth * offsets * n.type.dtype.bytes) // columns * columns)
+    return DotChoice("prepacked", rows, columns, rows, min(round_up(channels, columns), wide), depth, 4, costly)
+
+
+def _phase(conv: _Conv) -> Grid:
+    """The grid: images, blocks of channels, blocks of the outer spatial axes; in a block, its output rows one by one."""
+    images, *outer, pixels, channels = conv.node.type.shape
+    c = conv.choice
+    j = counter("j", channels, c.block_columns)
+    width = c.block_columns if channels % c.block_columns == 0 else index.minimum(c.block_columns, index.sub(channels, j))
+    if channels <= c.block_columns:
+        width = channels
+    axes = [GridAxis(counter("n0", images), images, 1)] if images != 1 else []
+    axes += [GridAxis(j, channels, c.block_columns)] if width != channels else []
+    at: list[Dim] = []
+    inner: list[tuple[Node, Dim, Dim]] = []
+    work = max(1, 2 * conv.depth * len(conv.offsets) * likely(pixels) * likely(width))
+    for k, d in enumerate(outer):
+        step = max(1, min(likely(d), 400_000 // work)) if k == len(outer) - 1 else 1
+        var = counter(f"y{k}", d, step)
+        axes += [GridAxis(var, d, step)] if d != 1 else []
+        if step == 1 or d == 1:
+            at.append(var if d != 1 else 0)
+            continue
+        row = counter(f"r{k}", d)
+        inner.append((row, var, index.minimum(index.add(var, step), d)))
+        at.append(row)
+    image: Dim = axes[0].var if images != 1 else 0
+    body = _row(conv, image, tuple(at), j if width != channels else 0, width)
+    for row, lo, hi in inner:
+        body = (For(row, lo, hi, 1, body),)
+    return Grid(tuple(axes), body)
+
+
+def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], j: Dim, width: Dim) -> tuple[Stmt, ...]:
+    """One row of output pixels, all channels of the block: a chain of products and the epilogue."""
+    dims = conv.node.type.shape
+    pixels, c = dims[-2], conv.choice
+    t = conv.node.type.dtype
+    row = conv.ctx.machine.intrinsic(t)
+    total: Node = tile.full(0, t)
+    for k, offset in enumerate(conv.offsets):
+        left = _pixels(conv, image, at, offset, pixels)
+        column = index.add(j, tile.axis(1, width))
+        panel = (k, index.floordiv(column, c.columns), tile.axis(0, conv.depth), index.mod(column, c.columns))
+        total = tile.dot(left, tile.load(conv.panels, panel, (conv.depth, width)), total, row.name, c.unroll)
+    place = (image, *at, tile.axis(0, pixels), index.add(j, tile.axis(1, width)))
+    values = {a: p for a, p in zip(domain_axes(dims), place) if isinstance(a, Node)}
+    tiling = Tiling(values, (pixels, width), {RESULT: TileType(t, (pixels, width))})
+    by = By((c.rows, c.columns), "ij", spill=c.spill)
+    return stores_of(conv.epilogue, tiling, total, by, 1, lambda out: tile.load(out, place, (pixels, width)))
+
+
+def _pixels(conv: _Conv, image: Dim, at: tuple[Dim, ...], offset: Sequence[int], pixels: Dim) -> Node:
+    """The left operand of one offset: a row of windows, overlapping where the stride is smaller than the window."""
+    strides, dilations = conv.node["strides"], conv.node["dilations"]
+    where = [index.add(index.mul(p, s), o * d) for p, s, o, d in zip(at, strides, offset, dilations)]
+    channels = int(conv.node.operands[0].type.shape[-1])
+    pixel, inside = tile.axis(0, pixels), tile.axis(1, conv.depth)
+    if conv.merged:
+        last: tuple[Dim, ...] = (index.add(index.mul(pixel, strides[-1] * channels), inside),)
+    else:
+        last = (index.add(index.mul(pixel, strides[-1]), offset[-1] * dilations[-1]), inside)
+    return tile.load(conv.x, (image, *where, *last), (pixels, conv.depth))
+
+
+def _pack(conv: _Conv, source: Buffer) -> Grid:
+    """Weights into panels, a block for each offset and panel; columns past the last channel are zero."""
+    c = conv.choice
+    channels = source.shape[-1]
+    k, p = counter("k", len(conv.offsets)), counter("p", conv.panels.shape[1])
+    k_at: Dim = k if len(conv.offsets) != 1 else 0
+    p_at: Dim = p if conv.panels.shape[1] != 1 else 0
+    column = index.add(index.mul(p_at, c.columns), tile.axis(1, c.columns))
+    rest = index.minimum(c.columns, index.sub(channels, index.mul(p_at, c.columns)))
+    count = None if isinstance(channels, int) and channels % c.columns == 0 else rest
+    value = tile.load(source, (k_at, tile.axis(0, conv.depth), column), (conv.depth, c.columns), (None, count))
+    window = tile.load(conv.panels, (k_at, p_at, tile.axis(0, conv.depth), tile.axis(1, c.columns)), (conv.depth, c.columns))
+    axes = [GridAxis(k, len(conv.offsets), 1)] if k_at != 0 else []
+    axes += [GridAxis(p, conv.panels.shape[1], 1)] if p_at != 0 else []
+    return Grid(tuple(axes), (Store(window, value, By((4, c.columns))),))

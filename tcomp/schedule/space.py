@@ -1,0 +1,63 @@
+"""The space of choices for products: variables, their domains, and what makes a point legal, as data for all deciders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from tcomp.ir.dtype import DType
+from tcomp.ir.machine import LANES, Intrinsic, Machine
+from tcomp.schedule.choice import DotChoice
+
+FORMS = ("packed", "prepacked", "direct", "lanes")
+COLUMNS = (LANES, 2 * LANES, 3 * LANES, 4 * LANES)
+DEPTHS = (16, 32, 64, 128, 256, 384, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A product to schedule: sizes to steer by (a guess where symbolic), and what is known of the second operand."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: DType
+    constant: bool  # the second operand is known at compile time
+    contiguous: str  # the second operand is contiguous along `n`, along `k`, or neither: ``
+    costly_epilogue: bool
+    single_store: bool  # the accumulator's dtype is the output's, so that blocks of k can meet in it
+
+
+def largest_rows(row: Intrinsic, columns: int) -> int:
+    """The most rows whose register tile leaves room for the operands."""
+    rows = 1
+    while row.fits(rows + 1, columns):
+        rows += 1
+    return rows
+
+
+def legal(choice: DotChoice, p: Problem, machine: Machine) -> bool:
+    """Whether a point of the space can be lowered for this problem on this machine."""
+    row = machine.intrinsic(p.dtype)
+    if not row.fits(choice.rows, choice.columns) and choice.rows > 1:
+        return False
+    if choice.form == "prepacked" and not p.constant:
+        return False
+    if choice.form == "direct" and p.contiguous != "n":
+        return False
+    if choice.form == "lanes" and (p.contiguous != "k" or p.constant):
+        return False
+    return choice.block_columns % choice.columns == 0 and (p.single_store or choice.block_depth >= p.k)
+
+
+def points(p: Problem, machine: Machine) -> Iterator[DotChoice]:
+    """Legal points for the tuner, coarse to fine in no particular order."""
+    row = machine.intrinsic(p.dtype)
+    for form, columns, depth, panels, many in product(FORMS, COLUMNS, DEPTHS, (1, 2, 4, 8, 12), (2, 4, 8, 16)):
+        rows = largest_rows(row, columns)
+        for unroll in (1, 2, 4, 8):
+            choice = DotChoice(form, rows, columns, rows * panels, columns * many, depth, unroll, p.costly_epilogue)
+            if legal(choice, p, machine):
+                yield choice
