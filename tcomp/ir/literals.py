@@ -69,5 +69,6 @@ def read_array(texts: Sequence[str], dtype: DType, shape: tuple[int, ...]) -> np
 
 def digest(array: np.ndarray) -> str:
     """sha256 of dtype, shape and bytes (row-major): the name of a large constant in text."""
-    head = f"{array.dtype.name} {array.shape} ".encode()
-    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
+    state = hashlib.sha256(f"{array.dtype.name} {array.shape} ".encode())
+    state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return state.hexdigest()

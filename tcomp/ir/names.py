@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*|\$[0-9]+")
+_BARE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*|\$\d+", re.ASCII)
 
 _KEYWORDS = """
 alias alloc arena assert at atomic axis by call carry check code const constant default dot else fold for func grid if in inf

@@ -182,7 +182,7 @@ def show_full(value: float | int | bool, dtype: DType) -> str:
 
 
 def _show_position(n: Node) -> str:
-    return f"position({show(as_dim(n.operands[0]))} : {n.type})"
+    return f"position({n.type}, {show(as_dim(n.operands[0]))})"
 
 
 _WRITERS: dict[str, Callable[[Node, list[str]], str]] = {
@@ -216,7 +216,9 @@ def show_by(by: By | None) -> str:
 
 
 def _show_space(space: str) -> str:
-    return "" if space == "reg" else f"  @{space}"
+    """`  @stack`, `  @in:x`; nothing for registers."""
+    kind, _, over = space.partition(":")
+    return "" if space == "reg" else f"  @{kind}" + (f":{show_name(over)}" if over else "")
 
 
 class _Body:
@@ -290,8 +292,8 @@ class _Body:
     def call(self, s: Call, depth: int) -> None:
         texts = self.texts(depth, s, *s.outputs, *s.inputs)
         outputs, inputs = ", ".join(texts[: len(s.outputs)]), ", ".join(texts[len(s.outputs) :])
-        attrs = "".join(f" {k} = {show_attr(v)}" for k, v in s.attrs)
-        self.add(depth, f"call {show_name(s.routine)} ({outputs}) = ({inputs}){attrs}", s)
+        attrs = ", ".join(f"{show_name(k)} = {show_attr(v)}" for k, v in s.attrs)
+        self.add(depth, f"call {show_name(s.routine)} ({outputs}) = ({inputs})" + (f" {{{attrs}}}" if attrs else ""), s)
 
 
 def show_attr(value: int | str | bool) -> str:

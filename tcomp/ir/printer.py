@@ -3,8 +3,8 @@
     module @f stage graph target cpu
     const @c0 : f32[64, 64] sha256:09a1...
     func @f symbols(n) (%x : f32[n, 64]) -> (y = %max)
-      %constant : f32[64, 64] = constant value = @c0
-      %dot : f32[n, 64] = dot %x, %constant batch = ((), ()) contract = ((1,), (0,))
+      %constant : f32[64, 64] = constant {value = @c0}
+      %dot : f32[n, 64] = dot %x, %constant {batch = ((), ()), contract = ((1,), (0,))}
       ...
 
 A constant of more than `INLINE` elements is named by its digest; its bytes live beside the text (`dump.py`). Kernels and their
@@ -116,8 +116,8 @@ def func_lines(func: Func, pool: Pool) -> list[Line]:
 
 def _show_node(n: Node, names: dict[Node, str], pool: Pool) -> str:
     operands = ", ".join(names[o] for o in n.operands)
-    attrs = " ".join(f"{key} = {show_value(value, pool)}" for key, value in n.attrs)
-    return " ".join(part for part in (f"{names[n]} : {n.type} = {n.op}", operands, attrs) if part)
+    attrs = ", ".join(f"{key} = {show_value(value, pool)}" for key, value in n.attrs)
+    return " ".join(part for part in (f"{names[n]} : {n.type} = {n.op}", operands, attrs and f"{{{attrs}}}") if part)
 
 
 def show_value(value: Any, pool: Pool) -> str:

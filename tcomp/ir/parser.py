@@ -1,0 +1,326 @@
+"""Text to modules: the inverse of `printer.py`, by recursive descent. Nothing in the text is ever evaluated as Python.
+
+    parse("module @f stage graph target cpu\\nfunc @f (%x : f32[3]) -> (y = %add)\\n  %add : f32[3] = add %x, %x\\n")
+
+Faults are TC0301, with the line, a caret, and what was expected. What parses may still be illegal: that is `verify.py`'s part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Error
+from tcomp.ir import dtype as dt
+from tcomp.ir.graph import Func
+from tcomp.ir.lexer import Cursor, Rows, fault, rows
+from tcomp.ir.literals import read_array, read_float
+from tcomp.ir.module import STAGES, Module
+from tcomp.ir.node import Dim, Node, node
+from tcomp.ir.ops import OPS, Literal, parameter
+from tcomp.ir.parse_index import Scope, buffer, buffers, dim, dtype, shape, symbols
+from tcomp.ir.parse_tile import kernel
+from tcomp.ir.stmts import Alias, Assert, Kernel, Launch, Main, MainStmt, Reserve
+from tcomp.ir.types import TensorType, TupleType
+
+
+def parse(text: str, constants: Mapping[str, np.ndarray] | None = None, file: str = "<text>") -> Module:
+    """The module that `text` writes. constants: the arrays that it names by their digest. Raises `Error` TC0301."""
+    lines = Rows(rows(text, file))
+    try:
+        return _module(lines, _Reading(constants or {}))
+    except RecursionError:
+        row = lines.rows[min(lines.at, len(lines.rows) - 1)]
+        raise fault(row, 0, "an expression that is nested too deeply", "shorthands: `%v0 = ...` on lines before it") from None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The parts of a module as they are read."""
+
+    given: Mapping[str, np.ndarray]
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    nodes: list[str] = field(default_factory=list)
+    realised: list[tuple[str, str]] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    func: Func | None = None
+    main: Main | None = None
+
+
+def _module(lines: Rows, found: _Reading) -> Module:
+    c = lines.peek(0)
+    if c is None:
+        raise Error("TC0301", "an empty text", "`module @name stage graph target cpu`")
+    lines.next()
+    c.expect("module")
+    name = c.take("at", "the name of the module, `@name`")
+    c.expect("stage")
+    stage = c.name("a stage")
+    if stage not in STAGES:
+        c.at -= 1
+        c.fail(f"one of {', '.join(STAGES)}")
+    c.expect("target")
+    target = c.name("a target")
+    c.end()
+    while (c := lines.peek(0)) is not None:
+        lines.next()
+        _part(c, lines, found)
+    constants = found.constants if stage != "graph" else {}
+    nodes, realised = tuple(found.nodes), tuple(found.realised)
+    return Module(stage, name, found.func, tuple(found.kernels), found.main, constants, nodes, realised, target)
+
+
+def _part(c: Cursor, lines: Rows, found: _Reading) -> None:
+    if c.accept("const"):
+        name = c.take("at", "the name of the constant, `@name`")
+        c.expect(":")
+        found.constants[name] = _constant(c, found)
+    elif c.accept("node"):
+        c.integer()
+        found.nodes.append(c.take("string", "a place, in quotes"))
+    elif c.accept("realised"):
+        found.realised.append((c.take("string", "an operation, in quotes"), c.take("string", "how, in quotes")))
+    elif c.is_("kernel"):
+        found.kernels.append(kernel(c, lines))
+    elif c.accept("func"):
+        found.func = _func(c, lines, found)
+    elif c.accept("main"):
+        found.main = _main(c, lines)
+    else:
+        c.fail("`const`, `node`, `realised`, `func`, `kernel` or `main`")
+
+
+def _constant(c: Cursor, found: _Reading) -> np.ndarray:
+    """`f32[2] = [1.0, 2.0]`, `f32[512] sha256:...`"""
+    element = dtype(c)
+    dims = _static(c, shape(c, Scope()))
+    if c.is_kind("digest"):
+        return _given(c, found, element, dims)
+    c.expect("=")
+    return _stored(c, found, element, dims) if c.is_kind("at") else _array(c, element, dims)
+
+
+def _static(c: Cursor, dims: tuple[Any, ...]) -> tuple[int, ...]:
+    if not all(isinstance(d, int) for d in dims):
+        c.fail("a constant of known size")
+    return dims
+
+
+def _given(c: Cursor, found: _Reading, element: dt.DType, dims: tuple[int, ...]) -> np.ndarray:
+    digest = c.token.text.removeprefix("sha256:")
+    array = found.given.get(digest)
+    if array is None or array.shape != dims or dt.from_numpy(array.dtype) != element:
+        c.fail("the constant with this digest beside the text (load_dump reads both)", f"no {element}{list(dims)} of this digest")
+    c.at += 1
+    return array
+
+
+def _stored(c: Cursor, found: _Reading, element: dt.DType, dims: tuple[int, ...]) -> np.ndarray:
+    """`@c0`, declared above."""
+    array = found.constants.get(c.token.text)
+    if array is None or array.shape != dims or dt.from_numpy(array.dtype) != element:
+        c.fail(f"a constant {element}{list(dims)} that is declared above")
+    c.at += 1
+    return array
+
+
+def _array(c: Cursor, element: dt.DType, dims: tuple[int, ...]) -> np.ndarray:
+    c.expect("[")
+    texts = c.listed(lambda: c.name() if c.is_("true") or c.is_("false") else c.number(), "]")
+    try:
+        return read_array(texts, element, dims)
+    except (ValueError, KeyError, OverflowError):
+        c.fail(f"{int(np.prod(dims))} elements of {element}", f"{len(texts)} that do not fit")
+
+
+# --- GRAPH ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Graph:
+    scope: Scope
+    values: dict[str, Node]
+
+
+def _func(c: Cursor, lines: Rows, found: _Reading) -> Func:
+    name = c.take("at", "the name of the function, `@name`")
+    graph = _Graph(Scope(), {})
+    symbols(c, graph.scope)
+    c.expect("(")
+    params = c.listed(lambda: _parameter(c, graph))
+    c.expect("->")
+    c.expect("(")
+    results = c.listed(lambda: _result(c))
+    c.end()
+    defaults = []
+    while (line := lines.peek(2)) is not None:
+        lines.next()
+        if line.accept("default"):
+            defaults.append(_default(line, found))
+        else:
+            _node(line, graph, found)
+        line.end()
+    for _, at in results:
+        if c.row.tokens[at].text not in graph.values:
+            c.at = at
+            c.fail("a value of the function")
+    nodes = tuple(graph.values[c.row.tokens[at].text] for _, at in results)
+    return Func(name, params, nodes, tuple(n for n, _ in results), defaults=tuple(defaults))
+
+
+def _parameter(c: Cursor, graph: _Graph) -> Node:
+    name = c.take("value", "a parameter, `%name`")
+    c.expect(":")
+    element = dtype(c)
+    graph.values[name] = parameter(name, element, shape(c, graph.scope))
+    return graph.values[name]
+
+
+def _result(c: Cursor) -> tuple[str, int]:
+    """The name of a result, and where its value is named (values are defined below)."""
+    name = c.name("the name of a result")
+    c.expect("=")
+    c.take("value", "a value, `%name`")
+    return name, c.at - 1
+
+
+def _default(c: Cursor, found: _Reading) -> tuple[str, np.ndarray]:
+    name = c.name("the name of a parameter")
+    c.expect(":")
+    return name, _constant(c, found)
+
+
+def _node(c: Cursor, graph: _Graph, found: _Reading) -> None:
+    """`%dot : f32[n, 64] = dot %x, %w {batch = ((), ()), contract = ((1,), (0,))}`"""
+    name = c.take("value", "a value, `%name`")
+    if name in graph.values:
+        c.at -= 1
+        c.fail("a name that is not taken yet")
+    c.expect(":")
+    type = _type(c, graph.scope)
+    c.expect("=")
+    op = c.name("an operation")
+    if op not in OPS:
+        c.at -= 1
+        c.fail("an operation of the op table")
+    operands = [_operand(c, graph)] if c.is_kind("value") else []
+    while c.accept(","):
+        operands.append(_operand(c, graph))
+    attrs = c.listed(lambda: _attribute(c, graph, found, type), "}") if c.accept("{") else ()
+    graph.values[name] = node(op, operands, attrs, type)
+
+
+def _type(c: Cursor, scope: Scope) -> TensorType | TupleType:
+    if not c.accept("("):
+        return _tensor(c, scope)
+    return TupleType(c.listed(lambda: _tensor(c, scope)))
+
+
+def _tensor(c: Cursor, scope: Scope) -> TensorType:
+    element = dtype(c)
+    return TensorType(element, shape(c, scope))
+
+
+def _operand(c: Cursor, graph: _Graph) -> Node:
+    if c.is_kind("value") and c.token.text not in graph.values:
+        c.fail("a value that is defined above")
+    return graph.values[c.take("value", "a value, `%name`")]
+
+
+def _attribute(c: Cursor, graph: _Graph, found: _Reading, type: TensorType | TupleType) -> tuple[str, Any]:
+    name = c.name("an attribute")
+    c.expect("=")
+    return name, _value(c, graph, found, type)
+
+
+def _value(c: Cursor, graph: _Graph, found: _Reading, type: TensorType | TupleType) -> Any:
+    """The value of an attribute; a constant takes its dtype and shape from the node's type."""
+    if c.is_kind("string"):
+        return c.name()
+    if c.is_kind("at") or c.is_("["):
+        return _literal(c, found, type)
+    if c.is_("(") and _is_tuple(c):
+        c.at += 1
+        return c.listed(lambda: _value(c, graph, found, type))
+    if c.token.text in _WORDS:
+        return _WORDS[c.name()]
+    if c.accept("float"):
+        c.expect("(")
+        value = read_float(c.number())
+        c.expect(")")
+        return value
+    return dtype(c) if c.token.text in dt.ALL else dim(c, graph.scope)
+
+
+_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
+
+
+def _is_tuple(c: Cursor) -> bool:
+    """Whether the parenthesis at the cursor holds a tuple, not an index expression."""
+    inner = Cursor(c.row, c.at + 1)
+    return inner.is_(")") or inner.find(",") is not None
+
+
+def _literal(c: Cursor, found: _Reading, type: TensorType | TupleType) -> Literal:
+    if isinstance(type, TupleType):
+        c.fail("a node of one tensor, for a constant")
+    dims = _static(c, type.shape)
+    array = _stored(c, found, type.dtype, dims) if c.is_kind("at") else _array(c, type.dtype, dims)
+    return Literal(array)
+
+
+# --- main ----------------------------------------------------------------------------------------------
+
+
+def _main(c: Cursor, lines: Rows) -> Main:
+    scope = Scope()
+    declared = symbols(c, scope)
+    inputs = buffers(c, scope)
+    c.expect("->")
+    outputs = buffers(c, scope)
+    arena = dim(c, scope) if c.accept("arena") else 0
+    c.end()
+    constants, body = [], []
+    while (line := lines.peek(2)) is not None:
+        lines.next()
+        if line.accept("constant"):
+            constants.append(buffer(line, scope))
+        else:
+            body.append(_step(line, scope))
+        line.end()
+    return Main(inputs, outputs, tuple(constants), declared, tuple(body), arena)
+
+
+def _step(c: Cursor, scope: Scope) -> MainStmt:
+    if c.accept("launch"):
+        return _launch(c, scope)
+    if c.accept("reserve"):
+        reserved = buffer(c, scope)
+        return Reserve(reserved, dim(c, scope) if c.accept("at") else None)
+    if c.accept("alias"):
+        alias = buffer(c, scope)
+        c.expect("of")
+        return Alias(alias, c.name("a buffer"))
+    if c.accept("assert"):
+        cond = dim(c, scope)
+        c.expect("node")
+        return Assert(cond, c.integer())
+    c.fail("`launch`, `reserve`, `alias`, `assert` or `constant`")
+
+
+def _launch(c: Cursor, scope: Scope) -> Launch:
+    number = c.integer()
+    name = c.take("at", "the name of a kernel, `@name`")
+    c.expect("(")
+    arguments = c.listed(lambda: c.name("a buffer"))
+    values: tuple[Dim, ...] = ()
+    if c.accept("symbols"):
+        c.expect("(")
+        values = c.listed(lambda: dim(c, scope))
+    after = [c.integer()] if c.accept("after") else []
+    while c.accept(","):
+        after.append(c.integer())
+    return Launch(name, arguments, values, number, tuple(after))
