@@ -28,7 +28,9 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_reduce,
     ops_resize,
     ops_rnn,
+    ops_sample,
     ops_shape,
+    ops_signal,
     protos,
     registry,
     schemas,
@@ -131,7 +133,7 @@ class Importer:
         path = f"{scope.path}/{name}"
         function = self.functions.get((domain, text(node.op_type), text(node.overload)))
         if function is not None:
-            return self.inline(function, inputs, attributes, path)
+            return self.inline(function, inputs, attributes, path, scope.opsets)
         opset = scope.opsets.get(domain, 0)
         schema = schemas.find(text(node.op_type), domain, opset, inputs)
         handler = registry.find(schema.name, opset) if not domain else None
@@ -139,7 +141,7 @@ class Importer:
             body = schemas.body(schema, node, attributes, inputs, opset)
             if body is None:
                 raise Error("TC0202", f"{schema.name} is not supported")
-            return self.inline(body, inputs, schemas.defaults(schema, attributes), path)
+            return self.inline(body, inputs, schemas.defaults(schema, attributes), path, scope.opsets)
         wanted = tuple(bool(o) for o in node.output)
         context = Context(
             schema.name, opset, place, attributes, wanted, self.facts, self.array,
@@ -148,9 +150,11 @@ class Importer:
         results = handler(context, *inputs)
         return results if isinstance(results, tuple) else (results,)
 
-    def inline(self, function: Any, inputs: Sequence[Value], attributes: Mapping[str, Any], path: str) -> list[Value]:
-        """The results of a FunctionProto on values."""
-        opsets = schemas.opsets(function.opset_import)
+    def inline(
+        self, function: Any, inputs: Sequence[Value], attributes: Mapping[str, Any], path: str, outer: Mapping[str, int]
+    ) -> list[Value]:
+        """The results of a FunctionProto on values. Versions that it does not name are the caller's."""
+        opsets = schemas.newest() | dict(outer) | schemas.opsets(function.opset_import)
         values: dict[str, Value] = {text(n): None for n in function.input}
         if len(inputs) > len(values):
             raise Error("TC0203", f"{len(inputs)} operands of function '{text(function.name)}'", f"at most {len(values)}")

@@ -23,9 +23,7 @@ def _fitted(c: Context, v: Node, shape: build.Shape, axis: int) -> Node:
         return along(v, axis, shape)
     block = c.integer("block_size", 0)
     if block < 1 or v.type.rank != len(shape):
-        raise c.broken(
-            f"a scale of type {v.type}, block_size {block}", "one for the tensor, for each place of an axis, or blocks"
-        )
+        raise c.broken(f"a scale of type {v.type}, block_size {block}", "one, or one for each place of an axis, or blocks")
     small = v.type.shape
     wide = broadcast(reshape(v, (*small[: axis + 1], 1, *small[axis + 1 :])), (*small[: axis + 1], block, *small[axis + 1 :]),
                      tuple(range(len(small) + 1)))  # fmt: skip

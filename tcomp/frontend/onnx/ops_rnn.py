@@ -67,25 +67,15 @@ Cell = Callable[[Context, Direction, Node, State], State]
 def _directions(
     c: Context, gates: int, w: Node, r: Node, b: Node | None, p: Node | None, defaults: Sequence[str]
 ) -> list[Direction]:
+    """The weights of each direction, apart; gates in the operator's order."""
     count, rows = w.type.shape[0], w.type.shape[1]
     hidden = c.integer("hidden_size", index.floordiv(rows, gates))
-    if (
-        not isinstance(count, int)
-        or rows != gates * hidden
-        or count != (2 if c.string("direction", "forward") == "bidirectional" else 1)
-    ):
+    wanted = 2 if c.string("direction", "forward") == "bidirectional" else 1
+    if not isinstance(count, int) or rows != gates * hidden or count != wanted:
         raise c.broken(f"weights of type {w.type} for hidden_size {hidden}", f"{gates} gates for each direction")
-    names = c.strings("activations", tuple(defaults) * count)
-    alphas, betas = list(c.reals("activation_alpha", ())), list(c.reals("activation_beta", ()))
-    functions = []
-    for name in names:
-        takes_alpha = name.lower() in ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
-        takes_beta = name.lower() in ("affine", "scaledtanh", "hardsigmoid")
-        f = _activation(name, alphas.pop(0) if takes_alpha and alphas else None, betas.pop(0) if takes_beta and betas else None)
-        if f is None:
-            raise c.unsupported(f"activation {name!r}")
-        functions.append(f)
-    n = len(defaults)
+    functions, n = _functions(c, tuple(defaults) * count), len(defaults)
+    if len(functions) != n * count:
+        raise c.broken(f"{len(functions)} activations", f"{n * count}")
     zero = full(0, w.type.dtype, (rows,))
     found = []
     for k in range(count):
@@ -93,6 +83,20 @@ def _directions(
         peephole = () if p is None else tuple(_part(_row(p, k), j * hidden, hidden) for j in range(3))
         found.append(Direction(_row(w, k), _row(r, k), *biases, peephole, tuple(functions[k * n : k * n + n]), hidden))
     return found
+
+
+def _functions(c: Context, defaults: tuple[str, ...]) -> list[Function]:
+    """The activations, each taking its alpha and beta, where it has them, from the lists."""
+    alphas, betas = list(c.reals("activation_alpha", ())), list(c.reals("activation_beta", ()))
+    functions = []
+    for name in c.strings("activations", defaults):
+        takes_alpha = name.lower() in ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
+        takes_beta = name.lower() in ("affine", "scaledtanh", "hardsigmoid")
+        f = _activation(name, alphas.pop(0) if takes_alpha and alphas else None, betas.pop(0) if takes_beta and betas else None)
+        if f is None:
+            raise c.unsupported(f"activation {name!r}")
+        functions.append(f)
+    return functions
 
 
 def _row(x: Node, k: int, axis: int = 0) -> Node:

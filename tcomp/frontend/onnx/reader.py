@@ -1,7 +1,8 @@
 """`load`: an ONNX model becomes a GRAPH function.
 
 Parameters are named as the model's inputs, results as its outputs. Named dimensions become symbols, which `dims` may fix. Where
-the model needs two symbols to be equal, or the value of an overridable initializer as a size, the import starts again knowing that.
+the model needs two symbols to be equal, or the value of an overridable initializer as a size, the import starts again
+knowing that.
 """
 
 from __future__ import annotations

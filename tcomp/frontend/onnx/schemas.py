@@ -30,6 +30,13 @@ def opsets(imports: Iterable[Any]) -> dict[str, int]:
     return found
 
 
+def newest() -> dict[str, int]:
+    """The version of the default domain that the installed onnx package writes."""
+    import onnx
+
+    return {"": onnx.defs.onnx_opset_version()}
+
+
 @cache
 def _schema(name: str, domain: str, opset: int) -> Any:
     import onnx

@@ -1,0 +1,164 @@
+"""Sampling at computed places: GridSample, RoiAlign and its kin read neighbours by flat positions and weigh them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx.build import scalar, with_scalar
+from tcomp.frontend.onnx.ops_resize import _cubic_weights, _linear_weights, _size
+from tcomp.frontend.onnx.registry import Context, operator
+from tcomp.ir import dtype as dt
+from tcomp.ir import index
+from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import apply
+
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # opset 16's names
+
+
+@operator("GridSample", since=16)
+def grid_sample(c: Context, x: Node, grid: Node) -> Node:
+    """x[N, C, *space] at grid[N, *places, r], whose coordinates run from -1 to 1, the last axis of `space` first."""
+    r = x.type.rank - 2
+    mode, padding = c.string("mode", "linear"), c.string("padding_mode", "zeros")
+    mode = _MODES.get(mode, mode)
+    if r < 1 or grid.type.rank != x.type.rank or grid.type.shape[-1] != r or mode not in ("linear", "nearest", "cubic"):
+        raise c.broken(f"operands of types {x.type} and {grid.type}, mode {mode!r}", "a grid of as many coordinates as axes")
+    corners = bool(c.integer("align_corners", 0))
+    wide = cast(grid, dt.accumulator(x.type.dtype) if x.type.dtype.is_float else dt.f32)
+    places = grid.type.shape[1:-1]
+    flat = reshape(wide, (build.unify(x.type.shape[0], grid.type.shape[0]), index.product(places), r))
+    axes = [_pixel(_coordinate(flat, r - 1 - k), d, corners) for k, d in enumerate(x.type.shape[2:])]
+    taps = [_taps(p, mode) for p in axes]
+    total = None
+    for choice in product(*taps):
+        part = _tap(x, [p for p, _ in choice], padding, corners, wide.type.dtype)
+        for _, weight in choice:
+            if weight is not None:
+                part = apply("mul", part, broadcast(weight, part.type.shape, (0, 1)))
+        total = part if total is None else apply("add", total, part)
+    assert total is not None
+    out = transpose(cast(total, x.type.dtype), (0, 2, 1))
+    return reshape(out, (x.type.shape[0], x.type.shape[1], *places))
+
+
+def _coordinate(flat: Node, k: int) -> Node:
+    n, m, _ = flat.type.shape
+    return reshape(build.take(flat, 2, k, 1), (n, m))
+
+
+def _pixel(p: Node, d: Dim, corners: bool) -> Node:
+    """-1..1 as a pixel's position: between the centres of the corner pixels, or between their outer edges."""
+    size = _size(d, p)
+    up = with_scalar("add", p, 1)
+    if corners:
+        return with_scalar("div", apply("mul", up, with_scalar("sub", size, 1)), 2)
+    return with_scalar("div", with_scalar("sub", apply("mul", up, size), 1), 2)
+
+
+def _taps(p: Node, mode: str) -> list[tuple[Node, Node | None]]:
+    """(whole position, weight) of the neighbours along one axis."""
+    if mode == "nearest":
+        return [(apply("round", p), None)]
+    base = apply("floor", p)
+    t = apply("sub", p, base)
+    weights = _linear_weights(t) if mode == "linear" else _cubic_weights(t, -0.75)
+    first = 0 if mode == "linear" else -1
+    return [(with_scalar("add", base, first + k), w) for k, w in enumerate(weights)]
+
+
+def _tap(x: Node, position: Sequence[Node], padding: str, corners: bool, dtype: dt.DType) -> Node:
+    """[N, places, C]: x at whole positions, what is outside by the padding's rule."""
+    n, channels, *space = x.type.shape
+    flat = full(0, dt.i64, position[0].type.shape)
+    inside = full(True, dt.bool_, position[0].type.shape)
+    for p, d in zip(position, space):
+        if padding == "reflection":
+            p = _reflected(p, d, corners)
+        last = with_scalar("sub", _size(d, p), 1)
+        inside = apply("and", inside, apply("and", with_scalar("ge", p, 0), apply("le", p, last)))
+        near = cast(apply("max", apply("min", p, last), scalar(0, p)), dt.i64)
+        size = broadcast(build.dimension(d, dt.i64), flat.type.shape, ())
+        flat = apply("add", apply("mul", flat, size), near)
+    pixels = reshape(transpose(x, (0, *range(2, x.type.rank), 1)), (n, index.product(space), channels))
+    at = reshape(flat, (*flat.type.shape, 1))
+    found = cast(apply("gather_nd", pixels, at, batch=1), dtype)
+    if padding != "zeros":
+        return found
+    return apply("where", broadcast(inside, found.type.shape, (0, 1)), found, scalar(0, found))
+
+
+def _reflected(p: Node, d: Dim, corners: bool) -> Node:
+    """A whole position mirrored at the centres of the corner pixels, or at their outer edges, as often as needed."""
+    low, span = (0.0, with_scalar("sub", _size(d, p), 1)) if corners else (-0.5, _size(d, p))
+    period = with_scalar("mul", span, 2)
+    q = apply("mod", with_scalar("sub", p, low), period)
+    mirrored = apply("min", q, apply("sub", period, q))
+    once = apply("where", with_scalar("eq", span, 0), scalar(0, p), with_scalar("add", mirrored, low))
+    return apply("where", apply("isnan", once), scalar(0, p), once)
+
+
+@operator("RoiAlign", since=10)
+def roi_align(c: Context, x: Node, rois: Node, batch: Node) -> Node:
+    """The mean or the maximum of linear samples in each cell of a region; a known number of samples for each cell."""
+    ratio, mode = c.integer("sampling_ratio", 0), c.string("mode", "avg")
+    high, wide = c.integer("output_height", 1), c.integer("output_width", 1)
+    if ratio < 1:
+        raise c.unsupported("a sampling_ratio that depends on the regions")
+    half = c.opset >= 16 and c.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    scale, offset = c.real("spatial_scale", 1.0), 0.5 if half else 0.0
+    _, channels, height, width = x.type.shape
+    edges = with_scalar("sub", with_scalar("mul", rois, scale), offset)
+    x0, y0, x1, y1 = (reshape(build.take(edges, 1, k, 1), (rois.type.shape[0],)) for k in range(4))
+    ys = _samples(y0, y1, high, ratio, half)
+    xs = _samples(x0, x1, wide, ratio, half)
+    n, a, b = rois.type.shape[0], high * ratio, wide * ratio
+    grid_shape = (n, a, b)
+    py, px = broadcast(ys, grid_shape, (0, 1)), broadcast(xs, grid_shape, (0, 2))
+    which = broadcast(cast(batch, dt.i64), grid_shape, (0,))
+    found = _bilinear(x, which, py, px, height, width, mode == "max")
+    cells = reshape(found, (n, high, ratio, wide, ratio, channels, *found.type.shape[4:]))
+    if mode == "max":
+        best = build.reduce(cells, "max", (2, 4, 6), False)
+    else:
+        best = with_scalar("div", build.reduce(cells, "add", (2, 4), False), ratio * ratio)
+    return transpose(best, (0, 3, 1, 2))
+
+
+def _samples(low: Node, high: Node, cells: int, ratio: int, half: bool) -> Node:
+    """[regions, cells * ratio]: the middle of each sample along one axis."""
+    length = apply("sub", high, low)
+    length = length if half else with_scalar("max", length, 1)
+    step = with_scalar("div", length, cells * ratio)
+    shape = (low.type.shape[0], cells * ratio)
+    k = with_scalar("add", apply("iota", shape=shape, axis=1, dtype=low.type.dtype), 0.5)
+    return apply("add", broadcast(low, shape, (0,)), apply("mul", broadcast(step, shape, (0,)), k))
+
+
+def _bilinear(x: Node, which: Node, y: Node, x_: Node, height: Dim, width: Dim, apart: bool) -> Node:
+    """[regions, rows, columns, C] (and 4 weighted neighbours if `apart`): nothing is read outside -1..size."""
+    valid = full(True, dt.bool_, y.type.shape)
+    taps = []
+    for p, d in ((y, height), (x_, width)):
+        size = _size(d, p)
+        valid = apply("and", valid, apply("and", with_scalar("ge", p, -1), apply("le", p, size)))
+        p = apply("min", with_scalar("max", p, 0), with_scalar("sub", size, 1))
+        base = apply("floor", p)
+        t = apply("sub", p, base)
+        above = apply("min", with_scalar("add", base, 1), with_scalar("sub", size, 1))
+        taps.append([(base, apply("sub", scalar(1, t), t)), (above, t)])
+    pixels = transpose(x, (0, 2, 3, 1))
+    parts = []
+    for (a, wa), (b, wb) in product(*taps):
+        at = [reshape(cast(v, dt.i64), (*v.type.shape, 1)) for v in (which, a, b)]
+        near = apply("gather_nd", pixels, build.concat(at, 3), batch=0)
+        weight = apply("where", valid, apply("mul", wa, wb), scalar(0, wa))
+        parts.append(apply("mul", near, broadcast(weight, near.type.shape, (0, 1, 2))))
+    if apart:
+        return build.concat([reshape(p, (*p.type.shape, 1)) for p in parts], 4)
+    total = parts[0]
+    for p in parts[1:]:
+        total = apply("add", total, p)
+    return total
