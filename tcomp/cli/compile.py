@@ -1,0 +1,71 @@
+"""`tcomp compile`: an ONNX model becomes one `.tcomp` file, or the text of one of its stages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+import click
+
+from tcomp.cli.console import print_json, show_bytes, show_seconds, write_file
+from tcomp.cli.model import Size, compile_options, open_model
+
+LEVELS = ("graph", "tile", "placed", "reg", "llvm", "asm")
+
+_EPILOG = """\b
+Examples:
+  tcomp compile model.onnx -o model.tcomp
+  tcomp compile model.onnx -o model.tcomp --dim batch=8 --target cpu:x86-64-v3
+  tcomp compile model.onnx --emit tile           print the kernels
+  tcomp compile model.onnx --emit asm=model.s    write the assembly"""
+
+
+def parse_emit(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, str]]:
+    """`LEVEL` and `LEVEL=FILE` as (level, file); no file is standard output."""
+    pairs = []
+    for text in texts:
+        level, _, file = text.partition("=")
+        if level not in LEVELS:
+            raise click.BadParameter(f"`{level}` is not one of {', '.join(LEVELS)}")
+        pairs.append((level, file))
+    return pairs
+
+
+@click.command("compile", epilog=_EPILOG, short_help="Compile a model into one .tcomp file.")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", metavar="OUT.tcomp", help="The artifact to write.")
+@click.option("--emit", multiple=True, metavar="LEVEL[=FILE]", callback=parse_emit, help=f"Text of a stage: {', '.join(LEVELS)}.")
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
+@compile_options
+def compile_command(
+    model: str,
+    output: str | None,
+    emit: list[tuple[str, str]],
+    as_json: bool,
+    target: str,
+    dims: Mapping[str, Size],
+    precision: str,
+    threads: int | None,
+    no_cache: bool,
+) -> None:
+    """Compile MODEL (.onnx) into native code.
+
+    The artifact holds the code, the constants and the readable text; running it needs neither the model nor ONNX.
+    """
+    if output is None and not emit:
+        raise click.UsageError("nothing to write: give -o OUT.tcomp, or --emit LEVEL")
+    started = time.perf_counter()
+    program = open_model(model, target, dims, precision, threads, no_cache)
+    seconds = time.perf_counter() - started
+    for level, file in emit:
+        if file:
+            write_file(file, program.text(level))
+        else:
+            click.echo(program.text(level), nl=False)
+    if output is not None:
+        program.save(output)
+    if as_json:
+        print_json({"model": model, "output": output, "bytes": output and os.path.getsize(output), "compile_s": seconds})
+    elif output is not None:
+        click.echo(f"{output}: {show_bytes(os.path.getsize(output))}, compiled in {show_seconds(seconds)}", err=bool(emit))
