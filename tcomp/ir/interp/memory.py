@@ -111,7 +111,8 @@ def scatter(storage: Storage, positions: list[Value], value: np.ndarray, combine
         return
     check_inside(storage, positions, "write outside")
     if combine is None:
-        storage.array[tuple(positions)] = value
+        one = not any(isinstance(p, np.ndarray) for p in positions)  # of a window of unit axes
+        storage.array[tuple(positions)] = value.reshape(()) if one else value
     else:
         at = tuple(np.broadcast_to(p, value.shape) for p in positions)
         combine.at(storage.array, at, value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tcomp.errors import Error
 from tcomp.ir import index
 from tcomp.ir import tile as t
-from tcomp.ir.dtype import accumulator, i64
+from tcomp.ir.dtype import DType, accumulator
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS
@@ -131,13 +131,14 @@ def _same_window(a: Node, b: Node) -> bool:
 
 @dataclass(slots=True)
 class _Sum:
-    """A reduction under way: its operand, what to start from, and the accumulators so far (None: nothing yet)."""
+    """A reduction under way: its operand, what to start from (`started`: done), the accumulators so far (None: none yet)."""
 
     let: Let
     monoid: str
     operand: Node
     start: Node
     so_far: Node | None = None
+    started: bool = False
 
     def combine(self, x: Node) -> Node:
         """The accumulators after one more tile, both as wide as the narrower of the two."""
@@ -149,8 +150,14 @@ class _Sum:
         return t.pointwise(self.monoid, _folded(self.monoid, a, lanes), _folded(self.monoid, x, lanes))
 
     def result(self) -> Let:
-        type = self.let.value.type
         total = self.start if self.so_far is None else t.reduce(self.monoid, self.so_far)
+        return self.named(total)
+
+    def named(self, total: Node) -> Let:
+        """The `Let` of a total. One that did not start from zero is added to it: NumPy's sum of negative zeros is +0.0."""
+        type = self.let.value.type
+        if self.monoid == "add" and total.type.dtype.is_float and not self.started and total is not self.start:
+            total = t.pointwise("add", total, self.start)
         return replace(self.let, value=total if total.type == type else t.pointwise("cast", total, dtype=type.dtype), by=None)
 
 
@@ -164,17 +171,9 @@ def _folded(monoid: str, x: Node, lanes: int) -> Node:
     return x if _lanes(x) == lanes else t.fold(monoid, x, lanes)
 
 
-def _start(monoid: str, x: Node) -> Node:
-    """What a reduction starts from: the identity; a sum of nothing is +0.0, though the identity of sums is -0.0."""
-    n, dtype = x.type.shape[0], x.type.dtype
-    identity = t.full(MONOIDS[monoid].identity(dtype), dtype)
-    if monoid != "add" or not dtype.is_float or (index.bounds(n)[0] or 0) > 0:
-        return identity
-    zero = t.full(0.0, dtype)
-    if n == 0:
-        return zero
-    empty = t.pointwise("eq", t.position(n, i64), t.full(0, i64))
-    return t.pointwise("where", empty, zero, identity)
+def identity(monoid: str, dtype: DType) -> Node:
+    """What a reduction starts from, and its padding: the identity; sums start from +0.0, as NumPy's do."""
+    return t.full(0 if monoid == "add" else MONOIDS[monoid].identity(dtype), dtype)
 
 
 class _Pass:
@@ -189,7 +188,7 @@ class _Pass:
         x = st.value.operands[0]
         wide = accumulator(x.type.dtype)
         x = x if wide == x.type.dtype else t.pointwise("cast", x, dtype=wide)
-        return _Sum(st, st.value["monoid"], x, _start(st.value["monoid"], x))
+        return _Sum(st, st.value["monoid"], x, identity(st.value["monoid"], wide))
 
     def statements(self) -> list[Stmt]:
         out: list[Stmt] = []
@@ -202,7 +201,7 @@ class _Pass:
     def _single(self) -> list[Stmt]:
         """One column: scalars."""
         out: list[Stmt] = [replace(st, window=pick(st.window, 0), value=pick(st.value, 0), by=None) for st in self.stores]
-        return [*out, *(replace(s.let, value=pick(s.let.value.operands[0], 0), by=None) for s in self.sums)]
+        return [*out, *(s.named(pick(s.operand, 0)) for s in self.sums)]
 
     def _segments(self) -> tuple[Segment, ...]:
         n, width = self.n, self.width
@@ -250,7 +249,7 @@ class _Pass:
             init = sum.start if sum.so_far is None else _folded(sum.monoid, sum.so_far, s.size)
             carry.append(Carry(name, result, type, init))
             yields.append(t.pointwise(sum.monoid, t.ref(name, type), self._operand(sum, s, j)))
-            sum.so_far = t.ref(result, type)
+            sum.so_far, sum.started = t.ref(result, type), True
         return For(j, s.lo, s.hi, s.size, self._stores(s, j), tuple(carry), tuple(yields))
 
     def _count(self, s: Segment, j: Dim) -> Dim | None:
@@ -265,8 +264,7 @@ class _Pass:
         x, count = self._narrow(sum.operand, s, j), self._count(s, j)
         if count is None:
             return x
-        dtype = x.type.dtype
-        return t.valid(x, count, t.full(MONOIDS[sum.monoid].identity(dtype), dtype))
+        return t.valid(x, count, sum.start)
 
     def _stores(self, s: Segment, j: Dim) -> tuple[Stmt, ...]:
         return tuple(self._store(st, s, j) for st in self.stores)

@@ -26,7 +26,8 @@ class Segment:
 
 def whole_tiles(n: Dim, size: int) -> tuple[Dim, int | None]:
     """How much of n tiles of `size` cover, and what is left of it where that is known."""
-    return index.mul(index.floordiv(n, size), size), index.constant(index.mod(n, size))
+    left = index.constant(index.mod(n, size))
+    return (n if left == 0 else index.mul(index.floordiv(n, size), size)), left
 
 
 def single_rows(m: Dim, rows: int) -> tuple[Segment, ...]:
