@@ -64,7 +64,9 @@ class Constant:
     def digest(self) -> str:
         """sha256 of dtype, shape and bytes."""
         head = f"{self.data.dtype.name} {self.data.shape} ".encode()
-        return hashlib.sha256(head + np.ascontiguousarray(self.data).tobytes()).hexdigest()
+        digest = hashlib.sha256(head)
+        digest.update(np.ascontiguousarray(self.data).reshape(-1).view(np.uint8).data)  # bytes in place: no copy
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,217 @@
+"""A compiled program that can be called: `Executable`, made of an `Artifact` by `link`, of a file by `load`.
+
+A call first tries the native call object, which takes exactly what the program was compiled for. Where that declines, the
+values are taken one by one: made to fit where that loses nothing, else refused with an error that names the input. Inputs
+are never written; results belong to the caller. Any number of threads may call at once, and a call after a fault is like
+any other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from tcomp import knobs
+from tcomp.errors import Error
+from tcomp.ir.artifact import STATUS_CODES, Artifact, CodeObject, Port
+from tcomp.runtime import arrays, callobject, guards, loader
+from tcomp.runtime import artifact as artifact_file
+from tcomp.runtime.callobject import CallSpec
+
+SHORT_FLOPS = 200_000  # a call of fewer takes microseconds: it keeps the GIL and runs on one thread
+_ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+_FOUND = {
+    "TC0604": "an index is out of range",
+    "TC0605": "a size or value that the program does not accept",
+    "TC0606": "there is not enough memory for the call",
+}
+
+
+def load(
+    path: str | Path, recompile: Callable[[Artifact], Artifact] | None = None, assembly: Callable[[str], str] | None = None
+) -> Executable:
+    """The program in a `.tcomp` file. recompile: makes its code anew from its text, instead of running the code in the file.
+
+    Raises TC0701 where the file is not intact, TC0702 where it has no code for this machine.
+    """
+    artifact = artifact_file.read(path)
+    return link(artifact if recompile is None else recompile(artifact), assembly)
+
+
+def link(artifact: Artifact, assembly: Callable[[str], str] | None = None) -> Executable:
+    """The program of an artifact, its code for this machine linked into the process; `native.start` comes first.
+
+    assembly: what `text("asm")` calls, from LLVM text. Raises TC0702 where there is no code for this machine, TC0701 where
+    the code does not load.
+    """
+    code = code_for_this_machine(artifact)
+    library = loader.load(code.data, (artifact.entry, f"{artifact.entry}_plan"))
+    return Executable(artifact, _call_spec(artifact, library), assembly)
+
+
+def code_for_this_machine(artifact: Artifact) -> CodeObject:
+    """The code that uses most of what this machine has. Raises TC0702."""
+    have = {name for name, present in llvm.get_host_cpu_features().items() if present}
+    fitting = [o for o in artifact.objects if _elf_machine(o.data) == platform.machine() and have.issuperset(o.features)]
+    if fitting:
+        return max(fitting, key=lambda o: len(o.features))
+    missing = {o.target: sorted(set(o.features) - have) for o in artifact.objects if _elf_machine(o.data) == platform.machine()}
+    lacks = "; ".join(f"{target} needs {', '.join(names)}" for target, names in missing.items() if names)
+    found = f"the artifact `{artifact.name}` has code for {', '.join(o.target for o in artifact.objects) or 'no machine'}"
+    expected = f"code for {platform.machine()}" + (f" without what this one lacks: {lacks}" if lacks else "")
+    raise Error("TC0702", found, expected, hint="`tcomp.load(path, native=False)` compiles it again for this machine")
+
+
+def _elf_machine(data: bytes) -> str:
+    """The machine an object file is for, as `platform.machine` names it; '' where unknown."""
+    if data[:4] != b"\x7fELF" or len(data) < 20:
+        return ""
+    number = struct.unpack_from("<H", data, 18)[0]
+    return next((name for name, code in _ELF_MACHINES.items() if code == number), "")
+
+
+def _call_spec(artifact: Artifact, library: loader.Library) -> CallSpec:
+    constants = [_aligned(c.data) for c in artifact.constants]
+    table = np.array([*(a.ctypes.data for a in constants), 0], np.uint64)
+    plan = library[f"{artifact.entry}_plan"]
+    sizes = None if artifact.symbols else _static_sizes(artifact, plan)
+    long = not 0 < artifact.flops < SHORT_FLOPS
+    return CallSpec(
+        entry=library[artifact.entry],
+        plan=plan if sizes is None else 0,
+        constants=table.ctypes.data,
+        inputs=artifact.inputs,
+        outputs=artifact.outputs,
+        symbols=artifact.symbols,
+        counters=artifact.counters,
+        sizes=sizes,
+        threads=(knobs.NUM_THREADS.read() or len(os.sched_getaffinity(0))) if long else 1,
+        release_gil=long,
+        keep=(library, table, constants),
+    )
+
+
+def _aligned(data: np.ndarray) -> np.ndarray:
+    """The constant at an address that is a multiple of 64: itself, or a copy."""
+    if data.ctypes.data % 64 == 0 and data.flags.c_contiguous:
+        return data
+    space = np.empty(data.nbytes + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    copy = space[start : start + data.nbytes].view(data.dtype).reshape(data.shape)
+    copy[...] = data
+    return copy
+
+
+def _static_sizes(artifact: Artifact, plan: int) -> tuple[int, ...] | None:
+    """What the plan writes where there are no symbols; None where it fails: then every call does."""
+    out = np.zeros(2 + sum(len(p.shape) for p in artifact.outputs), np.int64)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(plan)
+    return None if function(None, out.ctypes.data) else tuple(out.tolist())
+
+
+class Report(dict[str, Any]):
+    """Plain JSON data about a compiled program, printed readably."""
+
+    def __str__(self) -> str:
+        return "\n".join(_report_lines(self, ""))
+
+
+def _report_lines(data: Any, indent: str) -> list[str]:
+    if not isinstance(data, dict):
+        rows = data if isinstance(data, list | tuple) else [data]
+        return [f"{indent}{'  '.join(map(str, row)) if isinstance(row, list | tuple) else row}" for row in rows]
+    lines: list[str] = []
+    for key, value in data.items():
+        if isinstance(value, dict | list | tuple) and value:
+            lines += [f"{indent}{key}:", *_report_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{key}: {value}")
+    return lines
+
+
+class Executable:
+    """A loaded program. `inputs` and `outputs` are its ports, in the order of a call's arguments and results."""
+
+    def __init__(self, artifact: Artifact, spec: CallSpec, assembly: Callable[[str], str] | None = None) -> None:
+        self.artifact = artifact
+        self.spec = spec
+        self._assembly = assembly
+        constants = {c.name: c.data for c in artifact.constants}
+        self._defaults = {name: constants[constant] for name, constant in artifact.defaults}
+        self._program: Callable[..., Any] = self._first_call
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self.artifact.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self.artifact.outputs
+
+    def __repr__(self) -> str:
+        takes, gives = (", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in ports) for ports in (self.inputs, self.outputs))
+        return f"<tcomp.Executable {self.artifact.name}({takes}) -> ({gives})>"
+
+    def call_flat(self, *values: Any) -> Any:
+        """The program on values for all inputs, in order: one result, or a tuple of them.
+
+        Raises TC0601 (shape), TC0602 (dtype), TC0603 (number of inputs), TC0604 to TC0606 (faults of the call).
+        """
+        result = self._program(*values)
+        return self._slow(values) if result is NotImplemented else result
+
+    __call__ = call_flat
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The program on inputs by name; results by name. Inputs that have a default may be left out."""
+        results = self.call_flat(*guards.by_name(self.inputs, inputs, self._defaults))
+        return dict(zip((p.name for p in self.outputs), (results,) if len(self.outputs) == 1 else results))
+
+    def _first_call(self, *values: Any) -> Any:
+        """Stands for the native call object until it is needed."""
+        self._program = callobject.build(self.spec)
+        return self._program(*values)
+
+    def _slow(self, values: tuple[Any, ...]) -> Any:
+        """The call on values that did not fit at once, or whose fault is to be told."""
+        given = guards.by_position(self.inputs, values, self._defaults)
+        taken = [arrays.take(port, value) for port, value in zip(self.inputs, given)]
+        guards.check_shapes(self.inputs, [a.shape for a in taken], self.artifact.symbols)
+        status, results = callobject.call(self.spec, taken)
+        if status:
+            raise self._fault(status)
+        return arrays.give(results, any(map(arrays.is_torch, values)))
+
+    def _fault(self, status: int) -> Error:
+        """The error that a status word stands for."""
+        code, node = STATUS_CODES[status >> 32], status & 0xFFFFFFFF
+        nodes = self.artifact.nodes
+        place = nodes[node] if code != "TC0606" and node < len(nodes) else ""
+        return Error(code, _FOUND[code], place=place)
+
+    def text(self, stage: str) -> str:
+        """The program's text at a stage: graph, tile, placed, reg, llvm, asm. Raises TC0105 for any other."""
+        texts = self.artifact.texts
+        if stage == "asm" and self._assembly is not None and "llvm" in texts:
+            return self._assembly(texts["llvm"])
+        if stage not in texts:
+            known = [*texts, "asm"] if self._assembly is not None else [*texts]
+            raise Error("TC0105", f"there is no text of the stage `{stage}`", f"one of {', '.join(known)}")
+        return texts[stage]
+
+    def report(self) -> Report:
+        """How each operation was realised, bytes, flops, compile times: JSON data that prints readably."""
+        return Report(json.loads(json.dumps(self.artifact.report)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the program as a `.tcomp` file; `tcomp.load` reads it."""
+        artifact_file.write(self.artifact, path)
