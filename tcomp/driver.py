@@ -1,0 +1,170 @@
+"""The pipeline: one page of named steps, read top to bottom.
+
+    source -> GRAPH -> passes -> TILE -> PLACED -> REG -> LLVM -> artifact -> executable
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tcomp import knobs, trace
+from tcomp.codegen.llvm.build import build
+from tcomp.codegen.llvm.compile import assembly, compile_text, host
+from tcomp.codegen.llvm.machines import machine_for
+from tcomp.errors import Error
+from tcomp.frontend.jit import Options
+from tcomp.ir.artifact import Artifact
+from tcomp.ir.dump import save_dump
+from tcomp.ir.graph import Func
+from tcomp.ir.machine import Machine
+from tcomp.ir.module import Module
+from tcomp.ir.parser import parse
+from tcomp.ir.printer import print_module
+from tcomp.passes.expand import expand
+from tcomp.passes.memory_plan import memory_plan
+from tcomp.passes.place import place
+from tcomp.runtime import executable, native
+from tcomp.runtime.executable import Executable
+from tcomp.schedule.lower import lower
+
+Pass = Callable[[Module], Module]
+
+# Every pass, in the order of the pipeline. `lower` needs the machine: `passes_for` binds it.
+PIPELINE: tuple[str, ...] = ("lower", "place", "expand", "memory_plan")
+_MACHINE_FREE: dict[str, Pass] = {
+    "place": place,
+    "expand": expand,
+    "memory_plan": memory_plan,
+}
+
+
+def passes_for(machine: Machine) -> dict[str, Pass]:
+    """Every pass by name, for a machine."""
+    return {**_MACHINE_FREE, "lower": partial(lower, machine=machine)}
+
+
+PASSES: dict[str, Pass] = passes_for(machine_for("cpu")[0])
+
+
+def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass] = PASSES) -> Module:
+    """`module` after the named passes: verified between them as TCOMP_CHECK says, dumped as TCOMP_DUMP says."""
+    for number, name in enumerate(names):
+        if name not in passes:
+            raise Error("TC0401", f"a pass `{name}`", f"one of {', '.join(sorted(passes))}")
+        start = time.perf_counter()
+        after = passes[name](module)
+        trace.event("pass", name=name, seconds=time.perf_counter() - start)
+        check(name, module, after)
+        _dump(f"{number:02d}-{name}", after)
+        module = after
+    return module
+
+
+def check(name: str, before: Module, after: Module) -> None:
+    """What TCOMP_CHECK asks for after a pass: 1 the rules of the stage, 2 and the round trip of its text."""
+    level = knobs.CHECK.read()
+    if level >= 1:
+        from tcomp.ir.verify import verify
+
+        verify(after)
+    if level >= 2 and print_module(parse(print_module(after))) != print_module(after):
+        raise Error("TC0001", f"the text of the module after `{name}` does not survive a round trip")
+
+
+def _dump(name: str, module: Module) -> None:
+    folder = knobs.DUMP.read()
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_dump(module, Path(folder) / f"{name}.tc")
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A program at every stage, on its way to an artifact."""
+
+    modules: dict[str, Module]
+    options: Options
+
+    def text(self, stage: str) -> str:
+        """The text of a stage: graph, tile, placed, reg, or llvm and asm."""
+        if stage in self.modules:
+            return print_module(self.modules[stage])
+        return self.compile().text(stage)
+
+    def compile(self) -> Executable:
+        return link(artifact_of(self.modules, self.options))
+
+
+def lower_func(func: Func, options: Options) -> Stages:
+    """`func` at every stage."""
+    machine, _ = machine_for(options.target)
+    passes = passes_for(machine)
+    module = Module("graph", func.name, func, target=options.target)
+    modules: dict[str, Module] = {}
+    for name in PIPELINE:
+        module = run_passes(module, (name,), passes)
+        modules[module.stage] = module
+    return Stages(modules, options)
+
+
+def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
+    """The artifact of a lowered program, with the text of its stages."""
+    machine, target = machine_for(options.target)
+    program = modules["reg"]
+    texts = {stage: print_module(m) for stage, m in modules.items()}
+    report: dict[str, object] = {
+        "target": options.target,
+        "note": options.note,
+        "operations": [list(r) for r in program.realised],
+        "kernels": len(program.kernels),
+    }
+    return build(program, machine, target, texts, report)
+
+
+def link(artifact: Artifact) -> Executable:
+    """The artifact as something that can be called in this process."""
+    native.start(lambda text: compile_text(text, host()))
+    return executable.link(artifact, lambda text: assembly(text, machine_for("cpu")[1]))
+
+
+class Compiler:
+    """What `jit` compiles with."""
+
+    def __call__(self, func: Func, options: Options) -> Executable:
+        return self.lower_func(func, options).compile()
+
+    def lower_func(self, func: Func, options: Options) -> Stages:
+        return lower_func(func, options)
+
+
+def compile(
+    source: Any,
+    *specs: Any,
+    target: str = "cpu",
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
+) -> Executable:
+    """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
+
+    dims: sizes for symbolic dimensions. target: `cpu`, or a named one (`cpu:x86-64-v3`). Raises `Error`.
+    """
+    options = Options(target=target, precision=precision)
+    return Compiler()(func_of(source, specs, dims), options)
+
+
+def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Mapping[str, int] | None = None) -> Func:
+    """The GRAPH function of a model or of a Python function."""
+    if callable(source):
+        from tcomp.frontend.program import trace as trace_program
+
+        return trace_program(source, specs).func
+    from tcomp.frontend.onnx.reader import load
+
+    return load(source, dims)
+
+
