@@ -25,14 +25,16 @@ from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
 
-VIRTUAL = frozenset(
-    ["broadcast", "reshape", "transpose", "slice", "pad", "window", "constant", "iota", "dimension", "parameter", "item"]
-)
+MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window"})
+VIRTUAL = MOVEMENTS | {"constant", "iota", "dimension", "parameter", "item"}
 GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
 ALONE = frozenset(["concat", "scan", "sort", "top_k", "scatter_elements", "scatter_nd"])
 COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid pow atan2 "  # noqa: SIM905
-    "floordiv mod rem quotient div sqrt rsqrt".split()
+    {
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sqrt", "rsqrt", "erf", "sigmoid", "tanh"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh"),
+        *("div", "floordiv", "mod", "rem", "quotient"),
+    }
 )
 CHEAP_OPERATIONS = 3  # a value of at most so many cheap operations is computed again by each reader
 
