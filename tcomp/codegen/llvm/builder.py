@@ -93,7 +93,7 @@ class FunctionBuilder:
     def __init__(self, module: ModuleBuilder, prefix: str = "v") -> None:
         self.module = module
         self.block = "entry"  # the block being appended to: the name a phi in a successor gives this edge
-        self.lines: list[str] = []
+        self.lines: list[str | list[str]] = []  # an inner list is a place that was kept open: see `landing`
         self.entry: list[str] = []  # allocas: they must stand in the entry block
         self._count = 0
         self._prefix = prefix
@@ -107,6 +107,18 @@ class FunctionBuilder:
         """Append an instruction that gives a value; returns its SSA name."""
         name = f"%{self.fresh(self._prefix)}"
         self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def landing(self) -> list[str]:
+        """A place at this point where straight-line code can still be added later (phis, what a loop does not change)."""
+        place: list[str] = []
+        self.lines.append(place)
+        return place
+
+    def value_at(self, place: list[str], instruction: str) -> str:
+        """`value`, at a landing instead of at the end."""
+        name = f"%{self.fresh(self._prefix)}"
+        place.append(f"  {name} = {instruction}")
         return name
 
     def effect(self, instruction: str) -> None:
@@ -140,7 +152,8 @@ class FunctionBuilder:
 
     def body(self) -> str:
         """The text between the braces."""
-        return "\n".join(["entry:", *self.entry, *self.lines])
+        flat = (text for item in self.lines for text in (item if isinstance(item, list) else (item,)))
+        return "\n".join(["entry:", *self.entry, *flat])
 
 
 def _type_of(argument: str) -> str:
