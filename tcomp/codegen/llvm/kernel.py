@@ -31,12 +31,12 @@ def emit_kernel(module: ModuleBuilder, kernel: Kernel, machine: Machine) -> Kern
     """Add the phases of a REG kernel to `module`."""
     names, scratch = [], 0
     for number, phase in enumerate(kernel.phases):
-        name = f"@{kernel.name}.{number}"
+        name = f"{kernel.name}.{number}"
         w = _writer(module, kernel, machine)
         _grid_position(w, phase)
         statements.block(w, phase.body)
         w.b.effect("ret i64 0")
-        head = f"define internal i64 {name}(ptr %args, i64 %block, ptr %scratch) {_attributes(machine)}"
+        head = f"define internal i64 @{name}(ptr %args, i64 %block, ptr %scratch) {_attributes(machine)}"
         module.add(f"{head} {{\n{w.b.body()}\n}}")
         names.append(name)
         scratch = max(scratch, w.scratch)
