@@ -20,7 +20,7 @@ from tcomp.ir.stmts import Grid, Kernel
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """An emitted kernel: the function of each phase (with its `@`), and the bytes of scratch that a thread needs."""
+    """An emitted kernel: the function of each phase (without its `@`), and the bytes of scratch that a thread needs."""
 
     name: str
     phases: tuple[str, ...]
