@@ -167,11 +167,16 @@ class _Placer:
         copied = [c for c in tiles if reads_elsewhere(values[c.name], self.env[c.name])]
         waiting = [c for c in tiles if c not in copied]
         reads = {c.name: buffers_read(values[c.name]) for c in tiles}
+
+        def readers(c: Carry) -> int:
+            return sum(c.name in reads[o.name] for o in waiting if o is not c)
+
         order: list[Carry] = []
         while waiting:
-            free = next((c for c in waiting if not any(c.name in reads[o.name] for o in waiting if o is not c)), None)
-            (copied if free is None else order).append(free or waiting[0])
-            waiting.remove(free or waiting[0])
+            free = next((c for c in waiting if not readers(c)), None)
+            chosen = free or max(waiting, key=lambda c: readers(c) * len(reads[c.name]))  # the knot of a circle
+            (copied if free is None else order).append(chosen)
+            waiting.remove(chosen)
         out: list[Stmt] = []
         back: list[Stmt] = []
         for c in copied:

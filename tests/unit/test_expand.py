@@ -29,7 +29,10 @@ def symbols(*sizes):
     return tuple(d for d in sizes if not isinstance(d, int))
 
 
-def gemm(m, n, kk, by=By((14, 32)), epilogue=None, step=60, block=64, pack=True):
+PRODUCT = By((14, 32))
+
+
+def gemm(m, n, kk, by=PRODUCT, epilogue=None, step=60, block=64, pack=True):
     """c = epilogue(a b), split along k, b packed (PLACED)."""
     a, b, c = Buffer("a", f32, (m, kk)), Buffer("b", f32, (kk, n)), Buffer("c", f32, (m, n))
     bias = Buffer("bias", f32, (n,))
@@ -89,7 +92,7 @@ def test_panels_in_own_memory_are_read_without_masks():
 
 def test_two_products_in_one_store():
     """silu-like gate: (a w) * (a v), with a third sharing nothing, under a `when`."""
-    m, kk, n = 17, 9, 40
+    kk, n = 9, 40
     a, w, v, c = (Buffer(x, f32, s) for x, s in (("a", (M, kk)), ("w", (kk, n)), ("v", (kk, n)), ("c", (M, n))))
     flag = ix.symbol("flag", 0, 1)
     x, y = (t.dot(t.load(a, (ax(0, M), ax(1, kk)), (M, kk)), t.whole(b), ZERO, "fma512_f32") for b in (w, v))
