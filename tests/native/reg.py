@@ -39,7 +39,7 @@ def emit(kernel: Kernel, m: Machine = HOST) -> tuple[str, object]:
     code = emit_kernel(module, kernel, m)
     for k, phase in enumerate(code.phases):
         module.add(
-            f"define i64 @phase{k}(ptr %a, i64 %b, ptr %s) {{\n  %r = call i64 {phase}(ptr %a, i64 %b, ptr %s)\n  ret i64 %r\n}}"
+            f"define i64 @phase{k}(ptr %a, i64 %b, ptr %s) {{\n  %r = call i64 @{phase}(ptr %a, i64 %b, ptr %s)\n  ret i64 %r\n}}"
         )
     return module.text(), code
 
