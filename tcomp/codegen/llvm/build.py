@@ -1,0 +1,96 @@
+"""A REG module becomes an `Artifact`: LLVM text of its kernels and main, object code, constants, ports."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import numpy as np
+
+from tcomp import knobs
+from tcomp.codegen.llvm.builder import ModuleBuilder
+from tcomp.codegen.llvm.compile import CpuTarget, compile_text
+from tcomp.codegen.llvm.kernel import emit_kernel
+from tcomp.codegen.llvm.main import MainCode, emit_main
+from tcomp.ir import index
+from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
+from tcomp.ir.machine import Machine
+from tcomp.ir.module import Module
+from tcomp.ir.node import Dim
+from tcomp.ir.stmts import Launch, Main
+from tcomp.ir.types import Buffer
+
+
+def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str, str], report: dict[str, object]) -> Artifact:
+    """The artifact of a planned module at `reg`. texts: of the earlier stages; `llvm` is added. report: plain JSON; its
+    `flops`, of one call, also decides how the runtime calls the program."""
+    main = _checked(program)
+    text, code = emit_module(program, machine)
+    symbols = tuple(s["name"] for s in main.symbols)
+    defaults = program.func.defaults if program.func is not None else ()
+    flops = report.get("flops", 0)
+    return Artifact(
+        name=program.name,
+        entry=code.entry,
+        inputs=tuple(_port(b) for b in main.inputs),
+        outputs=tuple(_port(b) for b in main.outputs),
+        symbols=symbols,
+        counters=code.counters,
+        objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), _compiled(text, target)),),
+        constants=(*_constants(program, main), *(Constant(_default(name), np.asarray(a, order="C")) for name, a in defaults)),
+        texts={**texts, "llvm": text},
+        report=report,
+        nodes=code.nodes,
+        defaults=tuple((name, _default(name)) for name, _ in defaults),
+        flops=flops if isinstance(flops, int) else 0,
+    )
+
+
+def emit_module(program: Module, machine: Machine) -> tuple[str, MainCode]:
+    """The LLVM text of a module: the kernels that main launches, and main."""
+    assert program.main is not None
+    builder = ModuleBuilder()
+    launched = {s.kernel for s in program.main.body if isinstance(s, Launch)}
+    codes = {k.name: emit_kernel(builder, k, machine) for k in program.kernels if k.name in launched}
+    code = emit_main(builder, program, codes, f"tcomp_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}", machine)
+    return builder.text(), code
+
+
+def _checked(program: Module) -> Main:
+    """main, once what the runtime relies on holds."""
+    main = program.main
+    assert program.stage == "reg" and main is not None, f"build takes REG with main, not {program.stage}"
+    alone = {d for b in main.inputs for d in b.shape if not isinstance(d, int)}
+    for symbol in main.symbols:
+        assert symbol in alone, f"no input has the symbol {symbol['name']} alone as a dimension"
+    return main
+
+
+def _port(buffer: Buffer) -> Port:
+    return Port(buffer.name, buffer.dtype.name, tuple(_dimension(d) for d in buffer.shape))
+
+
+def _dimension(d: Dim) -> int | str:
+    known = index.constant(d)
+    return index.show(d) if known is None else known
+
+
+def _constants(program: Module, main: Main) -> list[Constant]:
+    return [Constant(b.name, np.asarray(program.constants[b.name], order="C")) for b in main.constants]
+
+
+def _default(name: str) -> str:
+    """The name of the constant that holds the value of an input which may be left out."""
+    return f"{name}.default"
+
+
+def _compiled(text: str, target: CpuTarget) -> bytes:
+    return compile_text(text, target, fast=bool(knobs.FAST.read()))
+
+
+def _target_name(machine: Machine) -> str:
+    """`cpu:<name>`; for the host with a fingerprint of what it can do."""
+    if machine.name != "host":
+        return f"cpu:{machine.name}"
+    facts = f"{machine.cpu} {sorted(machine.features)}"
+    return f"cpu:host:{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
