@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tcomp.frontend.operators import of_scalars
 from tcomp.frontend.places import fault
 from tcomp.frontend.registry import FUNCTIONS
 from tcomp.ir import index
@@ -20,6 +21,7 @@ class Dimension:
 
     __array_ufunc__ = None
     __slots__ = ("node",)
+    weak = True  # as a Python integer: it takes the dtype of what it meets
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -93,18 +95,23 @@ def shown(x: Dim) -> int | Dimension:
     return Dimension(x)
 
 
+def _traced(function: str, a: Any, b: Any) -> Any:
+    """The traced `function` of a size and a number, as weak as they are."""
+    return of_scalars(FUNCTIONS[function](a, b), a, b)
+
+
 def _arithmetic(exact: Callable[[Dim, Dim], Dim] | None, function: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The operator and its reflection: `exact` on sizes, the traced `function` on anything else."""
 
     def forward(self: Dimension, other: Any) -> Any:
         if exact is not None and is_size(other):
             return shown(exact(self.node, raw(other)))
-        return FUNCTIONS[function](self, other) if isinstance(other, (int, float, Dimension)) else NotImplemented
+        return _traced(function, self, other) if isinstance(other, (int, float, Dimension)) else NotImplemented
 
     def backward(self: Dimension, other: Any) -> Any:
         if exact is not None and is_size(other):
             return shown(exact(raw(other), self.node))
-        return FUNCTIONS[function](other, self) if isinstance(other, (int, float, np.generic)) else NotImplemented
+        return _traced(function, other, self) if isinstance(other, (int, float, np.generic)) else NotImplemented
 
     return forward, backward
 

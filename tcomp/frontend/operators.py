@@ -187,7 +187,7 @@ def _is_weak(x: Any) -> bool:
     return getattr(x, "weak", False) or (isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic)))
 
 
-def _of_scalars(result: Any, *inputs: Any) -> Any:
+def of_scalars(result: Any, *inputs: Any) -> Any:
     """What an operator gives on Python scalars alone is as weak as they are."""
     from tcomp.frontend.tracer import Traced
 
@@ -201,7 +201,7 @@ def _binary(function: str, swapped: bool = False) -> Callable[..., Any]:
         if not _is_operand(other):
             return NotImplemented
         left, right = (other, self) if swapped else (self, other)
-        return _of_scalars(FUNCTIONS[function](left, right), left, right)
+        return of_scalars(FUNCTIONS[function](left, right), left, right)
 
     return method
 
@@ -214,7 +214,7 @@ def _in_place(function: str, symbol: str) -> Callable[..., Any]:
             return NotImplemented
         result = FUNCTIONS[function](self, other)
         if self.weak:
-            return _of_scalars(result, self, other)
+            return of_scalars(result, self, other)
         if result.node.type.shape != self.node.type.shape:
             raise fault("TC0102", f"`{symbol}` of {self.node.type} by an array that makes it {result.node.type}", "its own shape")
         if not np.can_cast(result.dtype, self.dtype, "same_kind"):
@@ -226,7 +226,7 @@ def _in_place(function: str, symbol: str) -> Callable[..., Any]:
 
 
 def _unary(function: str) -> Callable[..., Any]:
-    return lambda self: _of_scalars(FUNCTIONS[function](self), self)
+    return lambda self: of_scalars(FUNCTIONS[function](self), self)
 
 
 def _method(function: str) -> Callable[..., Any]:

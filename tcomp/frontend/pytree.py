@@ -1,6 +1,7 @@
 """Arguments and results as nested containers: a flat list of leaves and a hashable tree that puts them back.
 
-Containers are tuples, named tuples, lists, dicts (in order of their keys as given), dataclasses and None (no leaves).
+Containers are tuples, named tuples, lists, dicts (in order of their keys as given), dataclasses (unless their `is_leaf` is true)
+and None (no leaves).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _flatten(x: Any, leaves: list[Any]) -> Tree:
         return Tree(kind, (), tuple(_flatten(e, leaves) for e in x))
     if isinstance(x, dict):
         return Tree(kind, tuple(x), tuple(_flatten(e, leaves) for e in x.values()))
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+    if dataclasses.is_dataclass(x) and not isinstance(x, type) and not getattr(x, "is_leaf", False):
         names = tuple(f.name for f in dataclasses.fields(x) if f.init)
         return Tree(kind, names, tuple(_flatten(getattr(x, n), leaves) for n in names))
     leaves.append(x)

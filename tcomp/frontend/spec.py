@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Spec:
 
     dtype: DType
     sizes: tuple[Dim, ...]
+    is_leaf: ClassVar[bool] = True  # for pytree: no container
 
     @property
     def shape(self) -> tuple[Dim, ...]:

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 
+from tcomp.errors import Error
 from tcomp.frontend import jit as jit_module
 from tcomp.ir.interp import graph
 
@@ -23,6 +24,10 @@ class Interpreted:
                 return NotImplemented
             if graph.to_numpy(p.type.dtype) != a.dtype:
                 return NotImplemented
+        try:
+            graph.bind_symbols(self.func, arrays)
+        except Error:
+            return NotImplemented
         return self(*arrays)
 
     def __call__(self, *arrays):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tcomp.frontend import einsum as _einsum  # noqa: F401 - registers einsum
 from tcomp.frontend import indexing_syntax as _indexing  # noqa: F401 - registers x[...]
 from tcomp.frontend.eager import dual
 from tcomp.frontend.numpy_api import composed, creation, elementwise, products, reductions, selection  # noqa: F401
+from tcomp.frontend.numpy_api import contraction as _contraction  # noqa: F401
 from tcomp.frontend.numpy_api import linalg as _linalg  # noqa: F401
 from tcomp.frontend.numpy_api.inspection import CONSTANTS, DTYPES, QUESTIONS
 from tcomp.frontend.registry import LINALG, PUBLIC
