@@ -29,50 +29,50 @@ class Finding:
     ok: bool | None = None
 
 
-def python_build() -> Finding:
+def python_build() -> tuple[str, bool | None]:
     free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     name = f"{platform.python_implementation()} {platform.python_version()}"
     if free:
-        return Finding("Python", f"{name}, free-threaded: not supported", False)
-    return Finding("Python", name, platform.python_implementation() == "CPython" and sys.version_info >= (3, 11))
+        return f"{name}, free-threaded: not supported", False
+    return name, platform.python_implementation() == "CPython" and sys.version_info >= (3, 11)
 
 
-def operating_system() -> Finding:
+def operating_system() -> tuple[str, bool | None]:
     supported = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    return Finding("platform", f"{platform.system()} {platform.machine()}", supported)
+    return f"{platform.system()} {platform.machine()}", supported
 
 
-def llvm_version() -> Finding:
+def llvm_version() -> tuple[str, bool | None]:
     import llvmlite
     import llvmlite.binding as llvm
 
-    return Finding("llvmlite", f"{llvmlite.__version__} with LLVM {'.'.join(map(str, llvm.llvm_version_info))}", True)
+    return f"{llvmlite.__version__} with LLVM {'.'.join(map(str, llvm.llvm_version_info))}", True
 
 
-def processor() -> Finding:
+def processor() -> tuple[str, bool | None]:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     features = {name for name, present in llvm.get_host_cpu_features().items() if present}
     wanted = ("avx2", "fma", "avx512f", "avx512vnni", "amx-tile", "neon")
     present = " ".join(f for f in wanted if f in features)
-    return Finding("processor", f"{llvm.get_host_cpu_name()}: {present or 'no vector extension that tcomp uses'}")
+    return f"{llvm.get_host_cpu_name()}: {present or 'no vector extension that tcomp uses'}", None
 
 
-def thread_count() -> Finding:
+def thread_count() -> tuple[str, bool | None]:
     from tcomp import knobs
 
     allowed, asked = len(os.sched_getaffinity(0)), int(knobs.NUM_THREADS.read())
     found = f"{asked} (TCOMP_NUM_THREADS)" if asked else f"{allowed} (all that this process may use)"
-    return Finding("threads", found, asked >= 0)
+    return found, asked >= 0
 
 
-def cache_folder() -> Finding:
+def cache_folder() -> tuple[str, bool | None]:
     """Whether the disk cache's folder, or what will become its parent, can be written."""
     from tcomp import knobs
 
     if not knobs.CACHE.read():
-        return Finding("cache", "off (TCOMP_CACHE=0)")
+        return "off (TCOMP_CACHE=0)", None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = knobs.CACHE_DIR.read() or os.path.join(home, "tcomp")
     existing = folder
@@ -80,12 +80,12 @@ def cache_folder() -> Finding:
         existing = os.path.dirname(existing)
     try:
         with tempfile.NamedTemporaryFile(dir=existing):
-            return Finding("cache", folder, True)
+            return folder, True
     except OSError as error:
-        return Finding("cache", f"{folder}: {error.strerror}", False)
+        return f"{folder}: {error.strerror}", False
 
 
-def small_program() -> Finding:
+def small_program() -> tuple[str, bool | None]:
     """Compile and run a function, and compare."""
     import numpy as np
 
@@ -100,20 +100,26 @@ def small_program() -> Finding:
     started = time.perf_counter()
     y = tcomp.jit(f)(x, w)
     seconds = time.perf_counter() - started
-    return Finding("a small program", f"compiled and run in {show_seconds(seconds)}", bool(np.allclose(y, f(x, w), atol=1e-5)))
+    return f"compiled and run in {show_seconds(seconds)}", bool(np.allclose(y, f(x, w), atol=1e-5))
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
-    python_build, operating_system, llvm_version, processor, thread_count, cache_folder, small_program,
-)  # fmt: skip
+CHECKS: dict[str, Callable[[], tuple[str, bool | None]]] = {
+    "Python": python_build,
+    "platform": operating_system,
+    "LLVM": llvm_version,
+    "processor": processor,
+    "threads": thread_count,
+    "cache folder": cache_folder,
+    "a small program": small_program,
+}
 
 
-def examine(check: Callable[[], Finding]) -> Finding:
+def examine(what: str, check: Callable[[], tuple[str, bool | None]]) -> Finding:
     """The finding of a check; one that raises has failed, and its message is the finding."""
     try:
-        return check()
+        return Finding(what, *check())
     except Exception as error:
-        return Finding(check.__name__.replace("_", " "), f"{type(error).__name__}: {error}", False)
+        return Finding(what, f"{type(error).__name__}: {error}", False)
 
 
 @click.command("doctor", epilog=_EPILOG, short_help="Check that tcomp works on this machine.")
@@ -121,7 +127,7 @@ def examine(check: Callable[[], Finding]) -> Finding:
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:
     """Check Python, platform, LLVM, processor, threads and cache, then compile and run a small program."""
-    findings = [examine(check) for check in CHECKS]
+    findings = [examine(what, check) for what, check in CHECKS.items()]
     if as_json:
         print_json([{"what": f.what, "found": f.found, "ok": f.ok} for f in findings])
     else:

@@ -70,7 +70,7 @@ def explanation(program: Any) -> Explanation:
         name=artifact.name,
         inputs=tuple(map(show_port, program.inputs)),
         outputs=tuple(map(show_port, program.outputs)),
-        realised=tuple((str(what), str(how)) for what, how in artifact.report.get("realised", ())),
+        realised=tuple((str(what), str(how)) for what, how in artifact.report.get("operations", ())),
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),
         main=main_of(texts["reg"]),

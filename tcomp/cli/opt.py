@@ -48,7 +48,7 @@ def transform(file: str, names: list[str], output: str | None) -> None:
         module = load_dump(Path(file))
     except UnicodeDecodeError:
         raise Error("TC0301", f"{file} is not text", "a dump, as TCOMP_DUMP writes it") from None
-    result = driver.run_passes(module, names)
+    result = driver.run_passes(module, tuple(names))
     if output is None:
         click.echo(print_module(result), nl=False)
         return

@@ -51,7 +51,7 @@ def run(
     inputs = make_inputs(program.inputs, sources, dims, seed, defaults)
     results, seconds = timed(program, inputs, repeat)
     files = write_arrays(output, results) if output is not None else {}
-    given = [{"name": n, "dtype": a.dtype.name, "shape": list(a.shape), "from": sources.get(n, RANDOM)} for n, a in inputs.items()]
+    given = [{**identify(n, a), "from": sources.get(n, RANDOM)} for n, a in inputs.items()]
     got = [{**describe(n, a), "file": files.get(n)} for n, a in results.items()]
     if as_json:
         times = {"calls": repeat, "median_s": statistics.median(seconds), "min_s": min(seconds)}
@@ -81,7 +81,11 @@ def timed(program: Any, inputs: dict[str, np.ndarray], repeat: int) -> tuple[dic
 def describe(name: str, array: np.ndarray) -> dict[str, Any]:
     """An output in numbers: NaN if it holds any; None where there is nothing to say (empty)."""
     facts = (float(array.min()), float(array.mean()), float(array.max())) if array.size else (None, None, None)
-    return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), **dict(zip(("min", "mean", "max"), facts))}
+    return {**identify(name, array), **dict(zip(("min", "mean", "max"), facts))}
+
+
+def identify(name: str, array: np.ndarray) -> dict[str, Any]:
+    return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
 
 
 def show_value(value: object) -> str:

@@ -1,0 +1,263 @@
+"""The command line on tiny models: what it prints, what it writes, and its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tcomp
+from tcomp import driver
+from tcomp.cli import cli, invoke
+from tcomp.cli.console import show_bytes, show_seconds
+from tcomp.cli.explain import kernels_of
+from tcomp.cli.model import parse_dims, size_of
+from tcomp.cli.run import write_arrays
+from tcomp.errors import Error
+from tcomp.ir.artifact import Port
+
+W = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """relu(x @ w) with a symbolic number of rows."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], "product"), helper.make_node("Relu", ["p"], ["y"], "clamp")]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", k]) for n, k in (("x", 4), ("y", 3))]
+    graph = helper.make_graph(nodes, "tiny", ports[:1], ports[1:], [numpy_helper.from_array(W, "w")])
+    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    path.write_bytes(made.SerializeToString())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def artifact(model):
+    path = model.replace(".onnx", ".tcomp")
+    assert invoke(["compile", model, "-o", path]) == 0
+    return path
+
+
+def test_help_is_complete_and_light():
+    heavy = "print([m for m in ('onnx', 'rich') if m in sys.modules])"
+    code = f"import sys; from tcomp.cli import invoke; invoke(['--help']); {heavy}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert all(name in done.stdout for name in ("compile", "run", "bench", "explain", "opt", "doctor", "Exit codes"))
+    assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", list(cli.commands.values()), ids=lambda c: c.name)
+def test_every_command_teaches_by_example(command):
+    text = command.get_help(click.Context(command, info_name=command.name))
+    assert f"tcomp {command.name}" in text.partition("Example")[2]
+    undocumented = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
+    assert undocumented == []
+
+
+def test_module_entry():
+    done = subprocess.run([sys.executable, "-m", "tcomp", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and tcomp.__version__ in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["run"], ["run", "no-such-file.onnx"], ["compile", __file__], ["run", __file__, "--dim", "n=x"]]
+)
+def test_usage_errors_are_2(arguments, capsys):
+    assert invoke(arguments) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_model_is_1(tmp_path, capsys):
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(b"\x08\x07not a model")
+    assert invoke(["run", str(path)]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("TC02") and "Traceback" not in shown
+
+
+def test_compile_and_run_the_artifact(artifact, tmp_path, capsys):
+    x = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    capsys.readouterr()
+    code = invoke(["run", artifact, "--input", f"x={tmp_path}/x.npy", "--output", str(tmp_path / "out"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert code == 0 and told["outputs"][0]["shape"] == [5, 3]
+    np.testing.assert_allclose(np.load(told["outputs"][0]["file"]), np.maximum(x @ W, 0), rtol=1e-5)
+
+
+def test_run_a_model_on_random_inputs(model, capsys):
+    assert invoke(["run", model, "--dim", "rows=7", "--repeat", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "[7, 4]" in shown and "[7, 3]" in shown and "3 calls" in shown
+
+
+def test_an_unknown_dimension_is_refused(artifact, capsys):
+    assert invoke(["run", artifact, "--dim", "columns=7"]) == 1
+    assert "TC0801" in (shown := capsys.readouterr().err) and "rows" in shown
+
+
+def test_an_unknown_input_is_refused(model, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
+    assert invoke(["run", model, "--input", f"q={tmp_path}/x.npy"]) == 1
+    assert "TC0603" in capsys.readouterr().err
+
+
+def test_a_wrong_shape_is_refused_as_json_too(model, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros((2, 9), np.float32))
+    assert invoke(["run", model, "--input", f"x={tmp_path}/x.npy", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TC0601"
+
+
+def test_pickled_arrays_are_refused(model, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.array([{}], dtype=object))
+    assert invoke(["run", model, "--input", f"x={tmp_path}/x.npy"]) == 1
+    assert "TC0801" in capsys.readouterr().err
+
+
+def test_outputs_cannot_leave_their_folder(tmp_path):
+    arrays = {"../../up": np.zeros(1), "a/b": np.zeros(2), "a_b": np.zeros(3), "": np.zeros(4)}
+    paths = write_arrays(str(tmp_path / "out"), arrays)
+    assert {os.path.dirname(p) for p in paths.values()} == {str(tmp_path / "out")}
+    assert [np.load(p).size for p in paths.values()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("level", ["graph", "tile", "placed", "reg", "llvm", "asm"])
+def test_emit(model, level, tmp_path):
+    path = tmp_path / "text"
+    assert invoke(["compile", model, "--emit", f"{level}={path}"]) == 0
+    assert path.read_text().strip()
+
+
+def test_compile_without_a_destination(model):
+    assert invoke(["compile", model]) == 2
+
+
+def test_compile_to_a_place_that_is_not_there(model, tmp_path, capsys):
+    assert invoke(["compile", model, "--emit", f"tile={tmp_path}/no/such/folder"]) == 1
+    assert "TC0801" in capsys.readouterr().err
+
+
+def test_bench_beside_onnxruntime(model, capsys):
+    assert invoke(["bench", model, "--against", "onnxruntime", "--seconds", "0.05", "--dim", "rows=4", "--json"]) == 0
+    rows = {r["system"]: r for r in json.loads(capsys.readouterr().out)["systems"]}
+    assert set(rows) == {"tcomp", "onnxruntime"}
+    assert rows["tcomp"]["ratio"] == 1 and rows["onnxruntime"]["median_s"] > 0 and rows["onnxruntime"]["gap"] < 1e-5
+
+
+def test_bench_of_an_unknown_peer(model):
+    assert invoke(["bench", model, "--against", "abacus"]) == 2
+
+
+def test_explain(model, capsys):
+    assert invoke(["explain", model]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("realised", "kernel ", " at tile", " at placed", " at reg", "Memory and time"))
+    assert "product" in shown or "MatMul" in shown or "dot" in shown
+
+
+def test_explain_as_a_page(artifact, tmp_path):
+    path = tmp_path / "page.html"
+    assert invoke(["explain", artifact, "--html", str(path)]) == 0
+    text = path.read_text()
+    assert text.startswith("<!doctype html>") and "kernel " in text
+    assert "src=" not in text and "href=" not in text and "<script" not in text
+
+
+def test_explain_an_unknown_kernel(model, capsys):
+    assert invoke(["explain", model, "--kernel", "nonesuch"]) == 1
+    assert "TC0801" in capsys.readouterr().err
+
+
+def test_opt_restarts_after_every_pass(model, tmp_path, monkeypatch, capsys):
+    """What TCOMP_DUMP wrote after any pass, read again and taken through the passes that are left, ends in the same text."""
+    monkeypatch.setenv("TCOMP_DUMP", str(tmp_path))
+    assert invoke(["compile", model, "--emit", f"reg={tmp_path}/reg", "--no-cache"]) == 0
+    monkeypatch.delenv("TCOMP_DUMP")
+    dumps = sorted(tmp_path.glob("*.tc"))
+    assert len(dumps) >= len(driver.PIPELINE)
+    for dump in dumps:
+        left = list(driver.PIPELINE[driver.PIPELINE.index(dump.stem.partition("-")[2]) + 1 :])
+        capsys.readouterr()
+        assert invoke(["opt", str(dump), "--passes", ",".join(left)]) == 0
+        assert capsys.readouterr().out == (tmp_path / "reg").read_text()
+
+
+def test_opt_lists_the_passes(capsys):
+    assert invoke(["opt", "--list"]) == 0
+    shown = [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+    assert [s[0] for s in shown] == list(driver.PIPELINE) and all(len(s) == 2 for s in shown)
+
+
+def test_opt_of_an_unknown_pass(tmp_path, capsys):
+    (tmp_path / "m.tc").write_text("module @f stage graph target cpu\n")
+    assert invoke(["opt", str(tmp_path / "m.tc"), "--passes", "magic"]) == 1
+    assert "TC0801" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [b"hello", b"\xff\xfe\x00", b"module @f stage nowhere target cpu\n"])
+def test_opt_of_what_is_no_dump(data, tmp_path, capsys):
+    (tmp_path / "m.tc").write_bytes(data)
+    assert invoke(["opt", str(tmp_path / "m.tc")]) == 1
+    assert "TC0301" in capsys.readouterr().err
+
+
+def test_doctor(capsys):
+    assert invoke(["doctor", "--json"]) == 0
+    assert {f["what"]: f["ok"] for f in json.loads(capsys.readouterr().out)}["a small program"] is True
+
+
+def test_doctor_says_what_fails(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TCOMP_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    (tmp_path / "file").write_text("in the way")
+    assert invoke(["doctor", "--json"]) == 1
+    assert {f["what"]: f["ok"] for f in json.loads(capsys.readouterr().out)}["cache folder"] is False
+
+
+def test_a_fault_of_tcomp_is_70_with_a_reproducer(model, monkeypatch, capsys):
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(tcomp, "compile", broken)
+    assert invoke(["run", model, "--dim", "rows=3"]) == 70
+    shown = capsys.readouterr().err
+    assert shown.startswith("TC0001: ZeroDivisionError: inside") and "Traceback" not in shown
+    with open(shown.partition("reproducer: ")[2].strip()) as f:
+        told = json.load(f)
+    assert told["command"] == ["tcomp", "run", model, "--dim", "rows=3"] and model in told["files"]
+    assert any("inside" in line for line in told["traceback"])
+    os.remove(f.name)
+
+
+def test_ctrl_c(model, monkeypatch):
+    monkeypatch.setattr(tcomp, "compile", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert invoke(["run", model]) == 130
+
+
+def test_dims_are_parsed():
+    assert parse_dims(None, None, ("a=8", "b=1..64", "c=?")) == {"a": 8, "b": (1, 64), "c": None}
+    for text in ("a", "a=", "=3", "a=-1", "a=1..", "a=1..2..3"):
+        with pytest.raises(click.BadParameter):
+            parse_dims(None, None, (text,))
+
+
+def test_sizes_of_random_inputs():
+    port = Port("x", "f32", ("n",))
+    given = ({}, {"n": None}, {"n": 0}, {"n": 9}, {"n": (3, 8)}, {"n": (0, 8)})
+    assert [size_of("n", dims, port) for dims in given] == [1, 1, 0, 9, 3, 1]
+    with pytest.raises(Error, match="TC0801"):
+        size_of("2 * n", {"n": 3}, port)
+
+
+def test_units():
+    assert [show_bytes(n) for n in (0, 1023, 1536, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
+    assert [show_seconds(s) for s in (2.5, 0.25, 0.0021, 3.21e-5)] == ["2.5 s", "250 ms", "2.1 ms", "32.1 µs"]
+
+
+def test_kernels_are_found_in_text():
+    text = "module @m stage tile\n\nkernel @a (x) -> (y)\n  grid ()\n\nkernel b (x) -> (y)\n  grid ()\n\nmain (x) -> (y)\n"
+    assert list(kernels_of(text)) == ["a", "b"] and kernels_of(text)["a"].endswith("grid ()")
