@@ -105,7 +105,7 @@ def lower_func(func: Func, options: Options) -> Stages:
     machine, _ = machine_for(options.target)
     passes = passes_for(machine)
     module = Module("graph", func.name, func, target=options.target)
-    modules: dict[str, Module] = {}
+    modules: dict[str, Module] = {module.stage: module}
     for name in PIPELINE:
         module = run_passes(module, (name,), passes)
         modules[module.stage] = module
