@@ -1,0 +1,57 @@
+"""What all passes over a GRAPH share: rebuilding a function node by node while places in the source follow.
+
+`rebuilt` keeps the function's parameters, result names and their order; every replacement has the type of what it replaces.
+A replacement gets the places of the node it stands for, and so do the nodes that were made on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tcomp.errors import Error
+from tcomp.ir.loc import Locs
+from tcomp.ir.module import Module
+from tcomp.ir.node import Node, rewrite
+
+Change = Callable[[Node, tuple[Node, ...]], Node]
+_SOURCES = frozenset(["parameter", "constant"])
+
+
+def rebuilt(module: Module, change: Change) -> Module:
+    """`module` with `change(old, new operands)` for every node of its function. TC0401 where it is not a GRAPH."""
+    if module.stage != "graph" or module.func is None:
+        raise Error("TC0401", f"a pass over GRAPH was given a module at stage {module.stage}", "graph")
+    func = module.func
+    locs = Locs(dict(func.locs.table))
+    known: set[Node] = set(func.params)
+
+    def step(old: Node, operands: tuple[Node, ...]) -> Node:
+        new = change(old, operands)
+        assert new.type == old.type or old.op in ("sort", "top_k"), f"{old.op}: {old.type} became {new.type}"
+        _pass_on(locs, old, new, known)
+        return new
+
+    results = rewrite(func.results, step)
+    changed = replace(func, results=results, locs=locs)
+    living = set(changed.nodes())
+    return replace(module, func=replace(changed, locs=Locs({n: p for n, p in locs.table.items() if n in living})))
+
+
+def _pass_on(locs: Locs, old: Node, new: Node, known: set[Node]) -> None:
+    """Give the places of `old` to `new` and to all nodes under it that did not exist before."""
+    known.add(old)
+    places = locs.of(old)
+    stack = [new] if new is not old else []
+    first = True
+    while stack:
+        n = stack.pop()
+        if not first and n in known:
+            continue
+        first = False
+        fresh = n not in known
+        known.add(n)
+        if places and n.op not in _SOURCES:
+            locs.add(n, *places)
+        if fresh:
+            stack.extend(n.operands)
