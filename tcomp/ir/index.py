@@ -66,9 +66,11 @@ def affine(coefficients: Mapping[Node, int], c: int) -> Dim:
     """The sum of coefficient * atom, plus c, in canonical form."""
     if any(a.op == "mod" for a in coefficients):
         coefficients, c = _rejoined(coefficients, c)
-    kept = sorted(((a, k) for a, k in coefficients.items() if k), key=lambda ak: _order(ak[0]))
+    kept = [(a, k) for a, k in coefficients.items() if k]
     if not kept:
         return int(c)
+    if len(kept) > 1:
+        kept.sort(key=lambda ak: _order(ak[0]))
     if c == 0 and len(kept) == 1 and kept[0][1] == 1:
         return kept[0][0]
     attrs = (("coefficients", tuple(k for _, k in kept)), ("constant", int(c)))
@@ -103,6 +105,8 @@ def _order(atom: Node) -> tuple[str, str]:
 def add(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
+    if a == 0 or b == 0:
+        return b if a == 0 else a
     ka, ca = terms(a)
     kb, cb = terms(b)
     for atom, k in kb.items():
@@ -389,6 +393,8 @@ def substitute(x: Dim, values: Mapping[Node, Dim]) -> Dim:
     """`x` with symbols (or other atoms) replaced, in canonical form again."""
     if isinstance(x, int) or not values:
         return x
+    if x.op == "sym":
+        return values.get(x, x)
     done: dict[Node, Dim] = {}
     for n in walk([x]):
         done[n] = values[n] if n in values else rebuild(n, [done[o] for o in n.operands])

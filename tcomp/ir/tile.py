@@ -266,14 +266,26 @@ def substitute(e: Node, values: Mapping[Node, Dim]) -> Node:
 WindowOf = tuple[Dim, Dim, Dim | None]  # start, extent, valid
 
 
-def restrict(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+Narrowing = tuple[WindowOf | None, ...]
+
+
+def restrict(e: Node, narrow: Narrowing, done: dict[tuple[Node, Narrowing], Node] | None = None) -> Node:
     """`e` narrowed along each of its axes to (start, extent, valid), or left whole (None): the narrowing is pushed into windows.
 
     A `ref` cannot be narrowed. Of a `dot`, rows narrow the first operand, columns the second, both the accumulator.
+    done: what was narrowed already; several calls may share it.
     """
     if all(w is None for w in narrow) or not e.type.shape:
         return e
     narrow = tuple(None if d == 1 and w is not None and w[1] != 1 else w for d, w in zip(e.type.shape, narrow))
+    done = {} if done is None else done
+    found = done.get((e, narrow))
+    if found is None:
+        found = done[e, narrow] = _restrict(e, narrow, done)
+    return found
+
+
+def _restrict(e: Node, narrow: Narrowing, done: dict[tuple[Node, Narrowing], Node]) -> Node:
     match e.op:
         case "load":
             return _restrict_load(e, narrow)
@@ -285,19 +297,20 @@ def restrict(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
             return e
         case "expand":
             k = e["axis"]
-            return expand(restrict(e.operands[0], narrow[:k] + narrow[k + 1 :]), k)
+            return expand(restrict(e.operands[0], narrow[:k] + narrow[k + 1 :], done), k)
         case "reduce":
             k = e["axis"]
-            return reduce(e["monoid"], restrict(e.operands[0], (*narrow[:k], None, *narrow[k:])), k)
+            return reduce(e["monoid"], restrict(e.operands[0], (*narrow[:k], None, *narrow[k:]), done), k)
         case "dot":
             a, b, acc = e.operands
-            return retype(e, (restrict(a, (narrow[0], None)), restrict(b, (None, narrow[1])), restrict(acc, narrow)))
+            a, b = restrict(a, (narrow[0], None), done), restrict(b, (None, narrow[1]), done)
+            return retype(e, (a, b, restrict(acc, narrow, done)))
         case "valid":
             return _restrict_valid(e, narrow)
-    return map_children(e, lambda o: restrict(o, narrow))
+    return map_children(e, lambda o: restrict(o, narrow, done))
 
 
-def _restrict_load(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+def _restrict_load(e: Node, narrow: Narrowing) -> Node:
     w = window(e)
     extents = tuple(d if n is None else n[1] for d, n in zip(w.extents, narrow))
     moved = _moved_axes(w.extents, extents, narrow)
@@ -305,7 +318,7 @@ def _restrict_load(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
     return load(w.buffer, tuple(index.substitute(p, moved) for p in w.positions), extents, counts, w.other)
 
 
-def _moved_axes(old: tuple[Dim, ...], new: tuple[Dim, ...], narrow: tuple[WindowOf | None, ...]) -> dict[Node, Dim]:
+def _moved_axes(old: tuple[Dim, ...], new: tuple[Dim, ...], narrow: Narrowing) -> dict[Node, Dim]:
     """What each tile axis of the old extents is in terms of those of the narrowed ones."""
     moved: dict[Node, Dim] = {}
     for k, (d, x, n) in enumerate(zip(old, new, narrow)):
@@ -325,14 +338,14 @@ def _narrow_count(count: Dim | None, n: WindowOf | None) -> Dim | None:
     return left if n[2] is None else index.minimum(left, n[2])
 
 
-def _restrict_position(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+def _restrict_position(e: Node, narrow: Narrowing) -> Node:
     old = e.type.shape
     extents = tuple(d if n is None else n[1] for d, n in zip(old, narrow))
     moved = _moved_axes(old, extents, narrow)
     return position(index.substitute(as_dim(e.operands[0]), moved), e["dtype"], extents)
 
 
-def _restrict_valid(e: Node, narrow: tuple[WindowOf | None, ...]) -> Node:
+def _restrict_valid(e: Node, narrow: Narrowing) -> Node:
     x, n, pad = e.operands
     w = narrow[-1]
     count = as_dim(n) if w is None else index.minimum(w[1], index.maximum(index.sub(as_dim(n), w[0]), 0))

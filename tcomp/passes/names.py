@@ -56,12 +56,12 @@ def _bound(body: Iterable[Stmt]) -> Iterator[str]:
 
 
 def loop_variable(name: str, lo: Dim, hi: Dim, step: int) -> Node:
-    """The variable of a loop from lo below hi by step, with the bounds and the multiple that follow."""
-    low, high = index.bounds(lo)[0], index.bounds(hi)[1]
+    """The variable of a loop within a tile, from lo >= 0 below hi by step, with the bounds and the multiple that follow."""
+    low, high = max(index.bounds(lo)[0] or 0, 0), index.bounds(hi)[1]
     aligned = index.divisible(lo, step)
     if high is not None:
         high = (high - 1) // step * step if aligned else high - 1
-        high = high if low is None else max(high, low)
+        high = max(high, low)
     return index.symbol(name, low, high, step if aligned else _common(lo, step))
 
 

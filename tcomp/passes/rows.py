@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcomp.errors import Error
+from tcomp.ir import index
 from tcomp.ir import tile as t
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node, walk
@@ -98,7 +99,7 @@ class _Rows:
 
     def statements(self) -> tuple[Stmt, ...]:
         if not any(map(_needs_rows, self.stores)):
-            return tuple(replace(st, by=By((4 * LANES,))) for st in self.stores)
+            return tuple(replace(st, by=By((self._vector(),)) if st.by == ROWS else st.by) for st in self.stores)
         out: list[Stmt] = []
         known: dict[Node, Node] = {}
         for st, (window, value) in zip(self.stores, self.picked):
@@ -108,6 +109,11 @@ class _Rows:
             else:
                 known[window] = self._scalar(window, value, out)
         return (For(self.row, 0, self.extent, 1, tuple(out)),) if isinstance(self.row, Node) else tuple(out)
+
+    def _vector(self) -> int:
+        """The register tile of a tile over rows: as wide as there are rows at most, up to four vectors."""
+        rows = index.bounds(self.extent)[1] or 4 * LANES
+        return min(4 * LANES, -(-rows // LANES) * LANES)
 
     def _scalar(self, window: Node, value: Node, out: list[Stmt]) -> Node:
         """Store one element, kept in a register for the rest of the row."""

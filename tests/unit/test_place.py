@@ -46,7 +46,7 @@ def attention(n, d, rows=32, columns=48, over="in:s", qk=(8, 32), pv=(6, 32), ex
     r = rows if exact_rows else ix.minimum(rows, ix.sub(n, i))
     c = ix.minimum(columns, ix.sub(n, j))
     keys = t.load(kk, (j + ax(1, c), ax(0, d)), (d, c))
-    m, l, acc, s, m1, p = tile("m", r), tile("l", r), tile("acc", r, d), tile("s", r, c), tile("m1", r), tile("p", r, c)
+    m, total, acc, s, m1, p = tile("m", r), tile("l", r), tile("acc", r, d), tile("s", r, c), tile("m1", r), tile("p", r, c)
     decay = t.pointwise("exp", t.pointwise("sub", m, m1))
     body = (
         Let("s", t.dot(tile("q1", r, d), tile("k1", d, c), ZERO, "fma512_f32"), "stack", By(qk, "ji")),
@@ -57,7 +57,7 @@ def attention(n, d, rows=32, columns=48, over="in:s", qk=(8, 32), pv=(6, 32), ex
     fade = tile("decay", r)
     yields = (
         m1,
-        t.pointwise("add", t.pointwise("mul", l, fade), t.reduce("add", p, 1)),
+        t.pointwise("add", t.pointwise("mul", total, fade), t.reduce("add", p, 1)),
         t.dot(p, t.load(v, (j + ax(0, c), ax(1, d)), (c, d)), t.pointwise("mul", acc, t.expand(fade, 1)), "fma512_f32"),
     )
     carry = (

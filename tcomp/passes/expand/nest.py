@@ -89,10 +89,11 @@ class _Nest:
         count = index.sub(self.window.type.shape[1], j) if c.masked else None
         narrow = (rows, (j, c.size, count))
         unit = c.size if c.size == self.by.tile[1] else LANES
-        value = t.restrict(self.value, narrow)
+        done: dict[tuple[Node, t.Narrowing], Node] = {}
+        value = t.restrict(self.value, narrow, done)
         if count is not None and self.by.pad is not None and value.type.rank:
             value = t.valid(value, count, t.full(self.by.pad, value.type.dtype))
-        window = t.restrict(self.window, narrow)
+        window = t.restrict(self.window, narrow, done)
         window = window if self.store.combine else masks.unmask(window, count, unit)
         value = masks.unmask(value, count, unit)
         return (window, value) if not self.row_masked else (_lane_counts(window), _lane_counts(value))
