@@ -22,7 +22,6 @@ _SEQUENCES = ("arrays", "operands", "conditions", "choices")  # parameters that 
 def dual(p: Public) -> Callable[..., Any]:
     """The public function: traces where a trace is active or an argument is traced, else runs at once."""
     jitted = functools.cache(lambda: Jit(p.function, Options(), _static(p)))
-    signature = inspect.signature(p.function)
 
     @functools.wraps(p.function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -30,7 +29,7 @@ def dual(p: Public) -> Callable[..., Any]:
             return p.function(*args, **kwargs)
         if p.canonical is not None:
             args = p.canonical(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
+        bound = jitted().signature.bind(*args, **kwargs)
         for name in p.arrays:
             if name in bound.arguments:
                 bound.arguments[name] = _operand(name, bound.arguments[name])

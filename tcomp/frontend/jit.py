@@ -39,8 +39,9 @@ class Options:
 class Executable(Protocol):
     """A compiled function of flat arrays. With one result it gives the array, else a tuple."""
 
-    def call_flat(self, *arrays: Any) -> Any:
-        """The results, or NotImplemented where the arrays are not what the fast path takes; checks everything itself."""
+    @property
+    def call_flat(self) -> Callable[..., Any]:
+        """The shortest way: the results, or NotImplemented for arrays that are not what the code was made for, or a fault."""
 
     def __call__(self, *arrays: Any) -> Any:
         """The results for any arrays that fit (strided, of another library); raises `Error` where they do not."""
@@ -87,8 +88,7 @@ class Compiled:
     shapes: Shapes
 
     def call(self, arrays: list[Any]) -> Any:
-        result = self.executable.call_flat(*arrays)
-        return self.packed(self.executable(*arrays) if result is NotImplemented else result)
+        return self.packed(self.executable(*arrays))
 
     def packed(self, result: Any) -> Any:
         """What the executable gave, as the function's nest of results."""

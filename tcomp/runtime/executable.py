@@ -161,7 +161,15 @@ class Executable:
         takes, gives = (", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in ports) for ports in (self.inputs, self.outputs))
         return f"<tcomp.Executable {self.artifact.name}({takes}) -> ({gives})>"
 
-    def call_flat(self, *values: Any) -> Any:
+    @property
+    def call_flat(self) -> Callable[..., Any]:
+        """The native call object, the shortest way: results as `__call__` gives them, or NotImplemented where the values do
+        not fit at once or the call had a fault."""
+        if self._program == self._first_call:
+            self._program = callobject.build(self.spec)
+        return self._program
+
+    def __call__(self, *values: Any) -> Any:
         """The program on values for all inputs, in order: one result, or a tuple of them.
 
         Raises TC0601 (shape), TC0602 (dtype), TC0603 (number of inputs), TC0604 to TC0606 (faults of the call).
@@ -169,11 +177,9 @@ class Executable:
         result = self._program(*values)
         return self._slow(values) if result is NotImplemented else result
 
-    __call__ = call_flat
-
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The program on inputs by name; results by name. Inputs that have a default may be left out."""
-        results = self.call_flat(*guards.by_name(self.inputs, inputs, self._defaults))
+        results = self(*guards.by_name(self.inputs, inputs, self._defaults))
         return dict(zip((p.name for p in self.outputs), (results,) if len(self.outputs) == 1 else results))
 
     def _first_call(self, *values: Any) -> Any:

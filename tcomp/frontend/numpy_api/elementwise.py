@@ -198,16 +198,15 @@ def _public(row: Row) -> None:
     call.__name__ = call.__qualname__ = name
     call.__doc__ = (row.ufunc.__doc__ or "").split("\n\n")[1].strip() if "\n\n" in (row.ufunc.__doc__ or "") else name
     placed = with_place(call)
-    for n in dict.fromkeys((name, *row.names, *_spellings(row.ufunc))):
+    for n in dict.fromkeys((name, *row.names, *_SPELLINGS[row.ufunc])):
         PUBLIC[n] = Public(n, placed, ("x",) if arity == 1 else ("x1", "x2"))
         FUNCTIONS[n] = placed
 
 
-def _spellings(ufunc: np.ufunc) -> tuple[str, ...]:
-    """Other names that NumPy itself has for this ufunc."""
-    return tuple(n for n in dir(np) if getattr(np, n) is ufunc)
-
-
+_SPELLINGS: dict[np.ufunc, list[str]] = {}  # all names that NumPy itself has for a ufunc
+for _name, _value in vars(np).items():
+    if isinstance(_value, np.ufunc):
+        _SPELLINGS.setdefault(_value, []).append(_name)
 for _row in ROWS.values():
     _public(_row)
 FUNCTIONS["operator_power"] = with_place(operator_power)
