@@ -19,16 +19,19 @@ from tcomp.ir.module import Module
 from tcomp.ir.node import Dim
 from tcomp.ir.stmts import Launch, Main
 from tcomp.ir.types import Buffer
+from tcomp.ir.work import flops
 
 
 def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str, str], report: dict[str, object]) -> Artifact:
-    """The artifact of a planned module at `reg`. texts: of the earlier stages; `llvm` is added. report: plain JSON; its
-    `flops`, of one call, also decides how the runtime calls the program."""
+    """The artifact of a planned module at `reg`. texts: of the earlier stages; `llvm` is added. report: plain JSON; bytes and
+    flops are added."""
     main = _checked(program)
     text, code = emit_module(program, machine)
     symbols = tuple(s["name"] for s in main.symbols)
     defaults = program.func.defaults if program.func is not None else ()
-    flops = report.get("flops", 0)
+    data = _compiled(text, target)
+    constants = (*_constants(program, main), *(Constant(_default(name), np.asarray(a, order="C")) for name, a in defaults))
+    work = flops(program.func) if program.func is not None else 0
     return Artifact(
         name=program.name,
         entry=code.entry,
@@ -36,13 +39,13 @@ def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str,
         outputs=tuple(_port(b) for b in main.outputs),
         symbols=symbols,
         counters=code.counters,
-        objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), _compiled(text, target)),),
-        constants=(*_constants(program, main), *(Constant(_default(name), np.asarray(a, order="C")) for name, a in defaults)),
+        objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), data),),
+        constants=constants,
         texts={**texts, "llvm": text},
-        report=report,
+        report={**report, "flops": work, "bytes": _bytes(main, constants, data)},
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
-        flops=flops if isinstance(flops, int) else 0,
+        flops=work,
     )
 
 
@@ -64,6 +67,11 @@ def _checked(program: Module) -> Main:
     for symbol in main.symbols:
         assert symbol in alone, f"no input has the symbol {symbol['name']} alone as a dimension"
     return main
+
+
+def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes) -> dict[str, object]:
+    """What a program takes: memory of one call (an expression where sizes are symbolic), constants, code."""
+    return {"arena": _dimension(main.arena), "constants": sum(c.data.nbytes for c in constants), "code": len(data)}
 
 
 def _port(buffer: Buffer) -> Port:
