@@ -150,7 +150,8 @@ def slice_(x: Node, start: Sequence[Dim], shape: Sequence[Dim], step: Sequence[i
 
 def take(x: Node, axis: int, start: Dim, count: Dim) -> Node:
     """`count` elements from `start` along one axis."""
-    starts, shape = [0] * x.type.rank, list(x.type.shape)
+    starts: list[Dim] = [0] * x.type.rank
+    shape = list(x.type.shape)
     starts[axis], shape[axis] = start, count
     return slice_(x, starts, shape)
 

@@ -65,6 +65,10 @@ class Facts:
         if name:
             raise Frozen(name)
 
+    def seen(self) -> frozenset[Node]:
+        """The nodes of the program so far."""
+        return frozenset(self._settled)
+
     def _default_below(self, x: Node) -> str:
         """The overridable parameter that `x` is, through movement and pointwise operations; else ''."""
         stack, seen = [x], set()
@@ -116,9 +120,9 @@ class Facts:
 
     def _fold(self, n: Node) -> Node | None:
         """`n` as a constant, as a broadcast of one, or None (its value may be remembered all the same)."""
-        operands = [self._arrays.get(o) for o in n.operands]
-        if n.op in ("parameter", "dimension") or any(o is None for o in operands) or _symbolic(n):
+        if n.op in ("parameter", "dimension") or _symbolic(n) or any(o not in self._arrays for o in n.operands):
             return None
+        operands = [self._arrays[o] for o in n.operands]
         if operands and n.op != "broadcast" and _uniform(n, operands):
             return self._fold_uniform(n, operands)
         if not _affordable(n, operands):
@@ -197,7 +201,7 @@ def _affordable(n: Node, operands: list[Any]) -> bool:
         return False
     count = _size(n)
     if n.op in ("dot", "conv"):
-        return count * max(1, operands[1].size) <= FOLD_WORK
+        return bool(count * max(1, operands[1].size) <= FOLD_WORK)
     if n.op in SLOW and count > SLOW_SIZE:
         return False
     if isinstance(n.type, TensorType) and n.op not in ("transpose", "item", "window"):

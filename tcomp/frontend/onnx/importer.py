@@ -199,5 +199,5 @@ def _placed(fault: Error, place: str) -> Error:
     """`fault` at its ONNX place; what the op table refuses is a node whose operands break the operator's rules."""
     if fault.place:
         return fault
-    code = "TC0203" if fault.code.startswith("TC01") else fault.code
+    code = fault.code if fault.code.startswith("TC02") else "TC0203"
     return Error(code, fault.found, fault.expected, place, fault.hint)

@@ -10,6 +10,7 @@ from tcomp.frontend.onnx.build import scalar, with_scalar
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
+from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, reduce_keep, reshape
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
@@ -172,7 +173,7 @@ def hardmax(c: Context, x: Node) -> Node:
     if len(axes) == 1:
         return _first_largest(x, axes[0])
     lead = x.type.shape[: x.type.rank - len(axes)]
-    flat = reshape(x, (*lead, build.index.product(x.type.shape[a] for a in axes)))
+    flat = reshape(x, (*lead, index.product(x.type.shape[a] for a in axes)))
     return reshape(_first_largest(flat, len(lead)), x.type.shape)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import Equal, unify
 from tcomp.frontend.onnx.registry import Context, Value, operator
@@ -27,18 +29,21 @@ def if_(c: Context, condition: Node) -> tuple[Value, ...]:
     known = c.constant(condition)
     if known is not None and known.size == 1:
         return tuple(c.branch(c.graph("then_branch" if known.reshape(()) else "else_branch"), ()))
+    before = c.facts.seen()
     try:
         sides = [c.branch(c.graph(name), ()) for name in ("then_branch", "else_branch")]
     except Equal as found:
         raise c.unsupported(f"branches that only work where {found}, under a condition that depends on the inputs") from found
     if len(sides[0]) != len(sides[1]):
         raise c.broken(f"branches of {len(sides[0])} and {len(sides[1])} results", "equal numbers")
-    return tuple(_picked(c, condition, a, b) for a, b in zip(*sides))
+    return tuple(_picked(c, condition, a, b, before) for a, b in zip(*sides))
 
 
-def _picked(c: Context, condition: Node, a: Value, b: Value) -> Node:
-    if not (isinstance(a, Node) and isinstance(b, Node) and a.type == b.type) or any(map(_may_fault, walk([a, b]))):
-        raise c.unsupported("branches of different types, or that may fault, under a condition that depends on the inputs")
+def _picked(c: Context, condition: Node, a: Value, b: Value, before: frozenset[Node]) -> Node:
+    if not (isinstance(a, Node) and isinstance(b, Node) and a.type == b.type):
+        raise c.unsupported("branches of different types under a condition that depends on the inputs")
+    if any(_may_fault(n) for n in walk([a, b]) if n not in before):
+        raise c.unsupported("branches that may fault under a condition that depends on the inputs")
     return apply("where", broadcast(reshape(condition, ()), a.type.shape, ()), a, b)
 
 
@@ -57,11 +62,12 @@ def loop(c: Context, count: Node | None = None, condition: Node | None = None, *
     if limit is not None and not isinstance(limit, int):
         raise c.unsupported("a number of steps that is not known")
     scanned: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
-    going, step = condition, 0
+    going: Value = condition
+    step = 0
     while (limit is None or step < limit) and _holds(c, going):
         if step == MAX_STEPS:
             raise c.unsupported(f"a loop of more than {MAX_STEPS} steps")
-        results = c.branch(body, (build.constant(build.np.int64(step)), going or full(True, dt.bool_), *state))
+        results = c.branch(body, (build.dimension(step, dt.i64), full(True, dt.bool_) if going is None else going, *state))
         going = results[0]
         state = results[1 : 1 + len(carried)]
         for line, v in zip(scanned, results[1 + len(carried) :]):
@@ -175,10 +181,10 @@ def split_to_sequence(c: Context, x: Node, split: Node | None = None) -> tuple[V
     size = x.type.shape[axis]
     if not isinstance(size, int):
         raise c.unsupported("a sequence of a length that is not known")
-    known = build.np.ones(size, int) if split is None else c.require_constant(split, "the sizes")
+    known = np.ones(size, int) if split is None else c.require_constant(split, "the sizes")
     if known.ndim == 0:
         step = max(1, int(known))
-        known = build.np.array([min(step, size - b) for b in range(0, size, step)], int)
+        known = np.array([min(step, size - b) for b in range(0, size, step)], int)
     if int(known.sum()) != size or (known < 0).any():
         raise c.broken(f"parts {known.tolist()} of {size}", "parts that add up")
     ends = known.cumsum()

@@ -17,7 +17,7 @@ from tcomp.ir.ops import apply
 
 def _checked(c: Context, x: Node, w: Node) -> int:
     """The number of groups, after the ranks are seen to fit."""
-    groups = c.integer("group", 1)
+    groups: int = c.integer("group", 1)
     if x.type.rank != w.type.rank or x.type.rank < 3 or groups < 1:
         raise c.broken(f"operands of types {x.type} and {w.type}, {groups} groups", "equal ranks of 3 or more")
     return groups
@@ -61,7 +61,8 @@ def conv_integer(c: Context, x: Node, w: Node, zx: Node | None = None, zw: Node 
 def conv_transpose(c: Context, x: Node, w: Node, bias: Node | None = None) -> Node:
     """Zeros between the elements, then a convolution of stride 1 by the flipped kernel."""
     groups, r = _checked(c, x, w), x.type.rank - 2
-    window = window_of_transpose(c, x.type.shape[2:], w.type.shape[2:])
+    same = c.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID")  # then `_cuts` pads by the wanted size
+    window = window_of(c, x.type.shape[2:], w.type.shape[2:], "VALID" if same else "")
     extra = c.integers("output_padding", (0,) * r)
     low, high = _cuts(c, window, x.type.shape[2:], extra)
     last = _spaced(channels_last(x), window.strides)
@@ -69,17 +70,6 @@ def conv_transpose(c: Context, x: Node, w: Node, bias: Node | None = None) -> No
     last = build.zero_pad(last, (0, *sides[0], 0), (0, *sides[1], 0))
     out = apply("conv", last, _flipped(w, groups), strides=(1,) * r, dilations=window.dilations, groups=groups)
     return with_bias(channels_first(out), bias)
-
-
-def window_of_transpose(c: Context, space: Sequence[Dim], kernel: Sequence[Dim]) -> Window:
-    """The window, whose padding is then computed from the wanted size where that is given."""
-    auto = c.string("auto_pad", "NOTSET")
-    if auto == "NOTSET" or auto == "VALID":
-        return window_of(c, space, kernel)
-    saved = c.attributes.pop("auto_pad")
-    plain = window_of(c, space, kernel)
-    c.attributes["auto_pad"] = saved
-    return plain
 
 
 def _cuts(c: Context, w: Window, space: Sequence[Dim], extra: Sequence[int]) -> tuple[list[Dim], list[Dim]]:

@@ -10,7 +10,7 @@ from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, reshape, transpose
+from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant, item
 
@@ -30,7 +30,8 @@ def _one(c: Context, x: Node, axis: int, at: int, shape: build.Shape) -> Node:
     if isinstance(d, int) and not -d <= at < d:
         raise c.broken(f"position {at} of a dimension of {d}", f"{-d} to {d - 1}")
     if isinstance(d, Node):
-        at_node = normal_positions(constant(np.full(shape, at, np.int64)), d)
+        at_node = normal_positions(build.integers([at]), d)
+        at_node = reshape(at_node, shape)
         return apply("gather", x, at_node, axis=axis)
     part = build.take(x, axis, at % d, 1)
     return reshape(part, (*x.type.shape[:axis], *shape, *x.type.shape[axis + 1 :]))
@@ -176,7 +177,7 @@ def col2im(c: Context, x: Node, image: Node, block: Node) -> Node:
     kept = places.reshape(-1) >= 0
     flat = apply("gather", flat, build.integers(int(k) for k in np.flatnonzero(kept)), axis=2)
     at = broadcast(build.integers(int(p) for p in places.reshape(-1)[kept]), flat.type.shape, (2,))
-    zero = build.full(0, x.type.dtype, (n, channels, int(np.prod(size))))
+    zero = full(0, x.type.dtype, (n, channels, int(np.prod(size))))
     return reshape(apply("scatter_elements", zero, at, flat, axis=2, monoid="add"), (n, channels, *size))
 
 

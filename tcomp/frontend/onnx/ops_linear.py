@@ -9,7 +9,7 @@ from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
-from tcomp.ir.node import Node
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
 Pairs = tuple[tuple[int, ...], tuple[int, ...]]
@@ -72,7 +72,7 @@ def einsum(c: Context, *xs: Node) -> Node:
     """Operands from left to right: labels that are not needed any more are summed by each `dot`."""
     inputs, output = _labels(c, xs)
     terms = [_diagonal(x, labels) for x, labels in zip(xs, inputs)]
-    sizes: dict[str, build.Dim] = {}
+    sizes: dict[str, Dim] = {}
     for x, labels in terms:
         for d, label in zip(x.type.shape, labels):
             sizes[label] = build.broadcast_shapes((sizes.get(label, 1),), (d,))[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tcomp.frontend.onnx import build
@@ -12,8 +10,8 @@ from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
-from tcomp.ir.graph import broadcast, cast
-from tcomp.ir.node import Node
+from tcomp.ir.graph import broadcast, cast, reshape
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
 for _onnx, _op in {
@@ -51,22 +49,27 @@ def _broken_shapes(c: Context, x: Node, y: Node) -> tuple[Node, Node]:
     raise c.broken(f"operands of types {x.type} and {y.type}", "equal shapes")
 
 
-def _binary(name: str, op: Callable[[DType], str]) -> None:
+def _binary(name: str, op: str, on_integers: str) -> None:
+    """Register an operator of two operands that is one operation of the table for floats and booleans, one for integers."""
+
+    def chosen(x: Node) -> str:
+        return on_integers if x.type.dtype.is_integer else op
+
     @operator(name)
     def legacy(c: Context, x: Node, y: Node) -> Node:
-        return apply(op(x.type.dtype), *legacy_operands(c, x, y))
+        return apply(chosen(x), *legacy_operands(c, x, y))
 
     @operator(name, since=7)
     def modern(c: Context, x: Node, y: Node) -> Node:
-        return pointwise(op(x.type.dtype), x, y)
+        return pointwise(chosen(x), x, y)
 
 
 for _onnx, _op in {
     "Add": "add", "Sub": "sub", "Mul": "mul", "And": "and", "Or": "or", "Xor": "xor", "Equal": "eq", "Greater": "gt",
     "Less": "lt", "GreaterOrEqual": "ge", "LessOrEqual": "le", "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
 }.items():  # fmt: skip
-    _binary(_onnx, lambda t, op=_op: op)
-_binary("Div", lambda t: "div" if t.is_float else "quotient")
+    _binary(_onnx, _op, _op)
+_binary("Div", "div", "quotient")
 
 
 @operator("Mod", since=10)
@@ -151,7 +154,7 @@ def clip(c: Context, x: Node, low: Node | None = None, high: Node | None = None)
             continue
         if any(d != 1 for d in bound.type.shape):
             raise c.broken(f"a bound of type {bound.type}", "a scalar")
-        x = apply(op, x, broadcast(build.reshape(bound, ()), x.type.shape, ()))
+        x = apply(op, x, broadcast(reshape(bound, ()), x.type.shape, ()))
     return x
 
 
@@ -189,11 +192,11 @@ def position(shape: build.Shape, axis: int, dtype: DType = dt.i64) -> Node:
     return apply("iota", shape=tuple(shape), axis=axis, dtype=dtype)
 
 
-def steps(count: build.Dim, start: int, step: int, dtype: DType = dt.i64) -> Node:
+def steps(count: Dim, start: int, step: int, dtype: DType = dt.i64) -> Node:
     """start, start + step, ... (count of them)."""
     line = position((count,), 0, dtype)
     return with_scalar("add", with_scalar("mul", line, step), start)
 
 
-def element_count(x: Node) -> build.Dim:
+def element_count(x: Node) -> Dim:
     return index.product(x.type.shape)

@@ -8,8 +8,8 @@ from tcomp.frontend.onnx.ops_activation import in_wide
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, reduce_keep, reshape
-from tcomp.ir.node import Node
+from tcomp.ir.graph import broadcast, cast, full, reduce_keep, reshape
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
 
@@ -128,7 +128,7 @@ def group_norm(c: Context, x: Node, scale: Node, bias: Node) -> Node:
     return in_wide(body, x)
 
 
-def _by_group(w: Node, groups: int, size: build.Dim, apart: build.Shape) -> Node:
+def _by_group(w: Node, groups: int, size: Dim, apart: build.Shape) -> Node:
     if w.type.shape == (groups,):
         return broadcast(w, apart, (1,))
     return broadcast(reshape(w, (groups, size)), apart, (1, 2))
@@ -181,4 +181,4 @@ def dropout(c: Context, x: Node, ratio: Node | None = None, training: Node | Non
         if bool(known.reshape(())) and drop != 0:
             raise c.unsupported("random numbers of training mode")
     mask = dt.bool_ if c.opset >= 10 else x.type.dtype
-    return x, build.full(1, mask, x.type.shape)
+    return x, full(1, mask, x.type.shape)

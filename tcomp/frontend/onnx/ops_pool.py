@@ -11,7 +11,7 @@ from tcomp.frontend.onnx.windows import Window, counts, window_of
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, full, reshape
-from tcomp.ir.node import Node
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, apply
 
 
@@ -72,11 +72,11 @@ def _positions(c: Context, x: Node, w: Window, wide: Node, best: Node) -> Node:
     return apply("add", first, _times(plane, area))
 
 
-def _times(x: Node, d: build.Dim) -> Node:
+def _times(x: Node, d: Dim) -> Node:
     return apply("mul", x, broadcast(build.dimension(d, x.type.dtype), x.type.shape, ()))
 
 
-def _flat(shape: build.Shape, space: list[build.Dim]) -> Node:
+def _flat(shape: build.Shape, space: list[Dim]) -> Node:
     """The row-major position of each element of [1, *space, 1]."""
     total = full(0, dt.i64, shape)
     for k, d in enumerate(space):
@@ -84,9 +84,10 @@ def _flat(shape: build.Shape, space: list[build.Dim]) -> Node:
     return total
 
 
-def _column_major(p: Node, space: list[build.Dim]) -> Node:
+def _column_major(p: Node, space: list[Dim]) -> Node:
     """A row-major position within `space` as the column-major one."""
-    total, scale = full(0, dt.i64, p.type.shape), index.product(space[:-1])
+    total = full(0, dt.i64, p.type.shape)
+    scale: Dim = index.product(space[:-1])
     for k in reversed(range(len(space))):
         size = broadcast(build.dimension(space[k], dt.i64), p.type.shape, ())
         total = apply("add", total, _times(apply("rem", p, size), scale))
@@ -194,7 +195,8 @@ def _moved_planes(positions: Node, small: build.Shape, target: build.Shape, c: C
              for d, k, s, a, b in zip(small[2:], kernel, strides, pads[:r], pads[r:])]  # fmt: skip
     if tuple(sizes) == tuple(target[2:]):
         return positions
-    rest, total, scale = positions, full(0, dt.i64, positions.type.shape), 1
+    rest, total = positions, full(0, dt.i64, positions.type.shape)
+    scale: Dim = 1
     for d, e in zip(reversed((*small[:2], *sizes)), reversed(target)):
         size = broadcast(build.dimension(d, dt.i64), positions.type.shape, ())
         total = apply("add", total, _times(apply("rem", rest, size), scale))

@@ -43,8 +43,12 @@ def _over(x: Node, monoid: str, axes: tuple[int, ...], keep: bool) -> Node:
     return reduce(x, monoid, axes, keep) if axes else x
 
 
+def _by_monoid(name: str, monoid: str) -> None:
+    _reduction(name, wide=False)(lambda x, axes, keep: _over(x, monoid, axes, keep))
+
+
 for _onnx, _monoid in {"ReduceSum": "add", "ReduceProd": "mul", "ReduceMax": "max", "ReduceMin": "min"}.items():
-    _reduction(_onnx, wide=False)(lambda x, axes, keep, monoid=_monoid: _over(x, monoid, axes, keep))
+    _by_monoid(_onnx, _monoid)
 
 
 @_reduction("ReduceMean")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, reshape
+from tcomp.ir.graph import broadcast, cast, reshape, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
 
@@ -78,11 +79,10 @@ def _scaled(d: Dim, scale: float) -> Dim:
     """floor(d * scale)."""
     if isinstance(d, int):
         return int(np.floor(np.float32(d) * np.float32(scale)))
-    top, bottom = float(scale).as_integer_ratio()
-    if bottom > 1 << 12:
-        near = 1 / scale
-        top, bottom = (1, round(near)) if abs(near - round(near)) < 1e-6 else (round(scale * 4096), 4096)
-    return index.floordiv(index.mul(d, top), bottom)
+    ratio = Fraction(scale).limit_denominator(1024)
+    if np.float32(float(ratio)) != np.float32(scale):
+        ratio = Fraction(scale)  # else the scale is the rounded form of a small fraction, as 1/3 is
+    return index.floordiv(index.mul(d, ratio.numerator), ratio.denominator)
 
 
 @operator("Resize", since=11)
@@ -244,18 +244,25 @@ def _inside(q: Node, size: Dim) -> Node:
 
 def _whole_blocks(w: Axis, options: Options) -> bool:
     """Whether every element is simply repeated: an integer scale, and coordinates that round to i // scale."""
-    if w.scale is None:
-        exact = isinstance(w.size, int) and isinstance(w.result, int) and w.size > 0 and w.result % w.size == 0
-    else:
-        exact = w.scale == int(w.scale)
+    times = w.scale if w.scale is not None else _times(w)
+    exact = times is not None and times == int(times)
     floor = options.transform == "asymmetric" and options.nearest == "floor"
     half = options.transform in ("half_pixel", "pytorch_half_pixel") and options.nearest.startswith("round")
     return exact and (floor or half) and w.result != 1
 
 
+def _times(w: Axis) -> int | None:
+    """How often the size goes into the result, where it surely does."""
+    if w.size == 0:
+        return None
+    times = index.floordiv(w.result, w.size)
+    return times if isinstance(times, int) and times > 0 and index.mul(times, w.size) == w.result else None
+
+
 def _repeated(x: Node, w: Axis) -> Node:
     shape = x.type.shape
-    times = int(w.scale) if w.scale is not None else index.floordiv(w.result, w.size)
+    times = int(w.scale) if w.scale is not None else _times(w)
+    assert times is not None
     apart = reshape(x, (*shape[: w.axis + 1], 1, *shape[w.axis + 1 :]))
     wide = (*shape[: w.axis + 1], times, *shape[w.axis + 1 :])
     out = broadcast(apart, wide, tuple(range(len(wide))))
@@ -333,7 +340,7 @@ def _by_matrix(c: Context, x: Node, w: Axis, options: Options, p: Node) -> Node:
     matrix = _filter(at, w.size, min(1.0, scale), options)
     order = (*range(w.axis), x.type.rank - 1, *range(w.axis, x.type.rank - 1))
     out = apply("dot", x, constant(matrix.astype(dt.to_numpy(x.type.dtype))), batch=((), ()), contract=((w.axis,), (1,)))
-    return build.transpose(out, order)
+    return transpose(out, order)
 
 
 def _filter(at: np.ndarray, size: int, scale: float, options: Options) -> np.ndarray:
@@ -352,7 +359,7 @@ def _filter(at: np.ndarray, size: int, scale: float, options: Options) -> np.nda
 
 def _kernel(d: np.ndarray, options: Options) -> np.ndarray:
     if not options.mode.endswith("cubic"):
-        return np.maximum(0, 1 - d)
+        return np.asarray(np.maximum(0, 1 - d))
     a = options.cubic
     near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))

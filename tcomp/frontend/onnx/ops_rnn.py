@@ -79,9 +79,9 @@ def _directions(
     zero = full(0, w.type.dtype, (rows,))
     found = []
     for k in range(count):
-        biases = (zero, zero) if b is None else tuple(_part(_row(b, k), j * gates * hidden, gates * hidden) for j in (0, 1))
+        wb, rb = (zero if b is None else _part(_row(b, k), j * rows, rows) for j in (0, 1))
         peephole = () if p is None else tuple(_part(_row(p, k), j * hidden, hidden) for j in range(3))
-        found.append(Direction(_row(w, k), _row(r, k), *biases, peephole, tuple(functions[k * n : k * n + n]), hidden))
+        found.append(Direction(_row(w, k), _row(r, k), wb, rb, peephole, tuple(functions[k * n : k * n + n]), hidden))
     return found
 
 

@@ -86,7 +86,8 @@ def flatten(c: Context, x: Node) -> Node:
 
 def _axes_operand(c: Context, axes: Node | None) -> tuple[int, ...] | None:
     if axes is None:
-        return c.integers("axes", None)
+        found: tuple[int, ...] | None = c.integers("axes", None)
+        return found
     return tuple(int(a) for a in c.require_constant(axes, "`axes`").reshape(-1))
 
 
@@ -139,7 +140,8 @@ def split(c: Context, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
     for p in parts:
         total = index.add(total, p)
     unify(total, x.type.shape[axis])
-    out, start = [], 0
+    out: list[Node] = []
+    start: Dim = 0
     for p in parts:
         out.append(build.take(x, axis, start, p))
         start = index.add(start, p)
@@ -175,7 +177,8 @@ def slice_operands(c: Context, x: Node, starts: Node, ends: Node, axes: Node | N
 def _slice(c: Context, x: Node, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]) -> Node:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise c.broken(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, steps {list(steps)}", "one of each, no step 0")
-    begin, shape, step = [0] * x.type.rank, list(x.type.shape), [1] * x.type.rank
+    begin: list[Dim] = [0] * x.type.rank
+    shape, step = list(x.type.shape), [1] * x.type.rank
     c.axes(axes, x.type.rank)
     for b, e, a, s in zip(starts, ends, axes, steps):
         a = c.axis(a, x.type.rank)
@@ -349,7 +352,8 @@ def _pad(c: Context, x: Node, pads: Sequence[Dim], value: Node, axes: tuple[int,
     n, mode = len(axes), c.string("mode", "constant")
     if len(pads) != 2 * n or mode not in ("constant", "edge", "reflect", "wrap"):
         raise c.broken(f"{len(pads)} widths for {n} axes, mode {mode!r}", "two for each axis")
-    low, high = [0] * x.type.rank, [0] * x.type.rank
+    low: list[Dim] = [0] * x.type.rank
+    high: list[Dim] = [0] * x.type.rank
     for k, a in enumerate(axes):
         low[a], high[a] = pads[k], pads[k + n]
     c.bounded([index.add(index.add(d, a), b) for d, a, b in zip(x.type.shape, low, high)])

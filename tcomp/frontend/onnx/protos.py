@@ -103,7 +103,7 @@ def _raw(data: bytes, dtype: DType, what: str) -> np.ndarray:
         raise Error("TC0201", f"{what} holds {len(data)} bytes", f"a multiple of {dtype.bytes}")
     x = np.frombuffer(data, to_numpy(dtype).newbyteorder("<") if dtype != dt.bf16 else to_numpy(dtype))
     if dtype == dt.bool_:
-        return x.view(np.uint8) != 0
+        return np.asarray(x.view(np.uint8) != 0)
     return x.astype(to_numpy(dtype), copy=False)
 
 

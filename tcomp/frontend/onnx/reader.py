@@ -80,7 +80,7 @@ class _Model:
         scope = Scope(text(self.graph.name) or "main", self.opsets)
         if not self.weights:
             importer.enter(self.graph, scope)
-            self.weights.update(scope.values)
+            self.weights.update((n, v) for n, v in scope.values.items() if isinstance(v, Node))
         scope.values.update((n, importer.facts.settle(w)) for n, w in self.weights.items())
         defaults = tuple((n, self.weights[n]["value"].array) for n in self.weights if n in self.overridable)
         params = tuple(self._parameter(p) for p in self.inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,17 +20,18 @@ from tcomp.frontend.onnx.protos import text
 from tcomp.ir.dtype import DType
 from tcomp.ir.node import Dim, Node
 
-Sequence_: TypeAlias = tuple[Any, ...]  # a sequence of tensors, whose length is known while importing
-Value = Union[Node, "Sequence_", None]
+Items: TypeAlias = tuple[Any, ...]  # a sequence of tensors, whose length is known while importing
+Value: TypeAlias = Node | Items | None
 Handler = Callable[..., Any]
+F = TypeVar("F", bound=Handler)
 
 _ROWS: dict[str, list[tuple[int, Handler]]] = {}
 
 
-def operator(*names: str, since: int = 1) -> Callable[[Handler], Handler]:
+def operator(*names: str, since: int = 1) -> Callable[[F], F]:
     """Register a function as the meaning of the operators `names` from opset `since` on."""
 
-    def register(f: Handler) -> Handler:
+    def register(f: F) -> F:
         for name in names:
             _ROWS.setdefault(name, []).append((since, f))
         return f

@@ -85,12 +85,15 @@ def body(schema: Any, node: Any, attributes: Mapping[str, Any], inputs: Sequence
         copy.name, copy.ref_attr_name = name, ""
     types = [_type_proto(v).SerializeToString() for v in inputs]
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
-    text_ = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
-    return onnx.FunctionProto.FromString(text_) if text_ else None
+    try:
+        found = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
+    except RuntimeError as fault:  # what the onnx package's own parser and builder raise
+        raise Error("TC0203", f"{schema.name}: {fault}", "a node that its function body can be built for") from fault
+    return onnx.FunctionProto.FromString(found) if found else None
 
 
 def _version(schema: Any, opset: int) -> int:
-    return max((v for v in schema.function_opset_versions if v <= opset), default=schema.since_version)
+    return int(max((v for v in schema.function_opset_versions if v <= opset), default=schema.since_version))
 
 
 def _type_proto(value: Any) -> Any:

@@ -7,6 +7,7 @@ later is a division of integers (`Ratio` in between). `known` is a memo that the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,7 +52,7 @@ def _plausible(n: Node) -> bool:
     if not isinstance(t, TensorType) or n.op == "parameter" or not all(isinstance(d, int) for d in t.shape):
         return False
     known_op = n.op in _MEANING or n.op in ("constant", "dimension")
-    return known_op and int(np.prod([int(d) for d in t.shape], dtype=np.float64)) <= LIMIT
+    return known_op and math.prod(d for d in t.shape if isinstance(d, int)) <= LIMIT
 
 
 def _step(n: Node, operands: list[Dims | None]) -> Dims | None:

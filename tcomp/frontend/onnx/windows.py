@@ -26,8 +26,8 @@ class Window:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
 
 
-def window_of(c: Context, space: Sequence[Dim], kernel: Sequence[Dim]) -> Window:
-    """The window that the attributes of `c` describe over dimensions `space`."""
+def window_of(c: Context, space: Sequence[Dim], kernel: Sequence[Dim], auto_pad: str = "") -> Window:
+    """The window that the attributes of `c` describe over dimensions `space`; `auto_pad` stands for the attribute if given."""
     r = len(space)
     sizes = [k for k in kernel if isinstance(k, int) and k > 0]
     if len(sizes) != r or len(kernel) != r:
@@ -36,12 +36,12 @@ def window_of(c: Context, space: Sequence[Dim], kernel: Sequence[Dim]) -> Window
     if len(strides) != r or len(dilations) != r or min((*strides, *dilations), default=1) < 1:
         raise c.broken(f"strides {strides} and dilations {dilations} over {r} axes", "a positive one for each")
     plain = Window(tuple(sizes), strides, dilations, (0,) * r, (0,) * r)
-    low, high = _padding(c, plain, space)
+    low, high = _padding(c, plain, space, auto_pad or c.string("auto_pad", "NOTSET"))
     return Window(plain.kernel, strides, dilations, low, high)
 
 
-def _padding(c: Context, w: Window, space: Sequence[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    r, auto = len(space), c.string("auto_pad", "NOTSET")
+def _padding(c: Context, w: Window, space: Sequence[Dim], auto: str) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    r = len(space)
     if auto == "NOTSET":
         pads = c.integers("pads", (0,) * 2 * r)
         if len(pads) != 2 * r or min(pads, default=0) < 0:
