@@ -23,6 +23,14 @@ from tcomp.ir.artifact import Port
 W = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
 
 
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    """Options of a command line hold for its process; here for one test."""
+    for name in ("TCOMP_NUM_THREADS", "TCOMP_CACHE", "TCOMP_CACHE_DIR"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("TCOMP_CACHE_DIR", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """relu(x @ w) with a symbolic number of rows."""
@@ -179,12 +187,17 @@ def test_opt_restarts_after_every_pass(model, tmp_path, monkeypatch, capsys):
     assert invoke(["compile", model, "--emit", f"reg={tmp_path}/reg", "--no-cache"]) == 0
     monkeypatch.delenv("TCOMP_DUMP")
     dumps = sorted(tmp_path.glob("*.tc"))
-    assert len(dumps) >= len(driver.PIPELINE)
-    for dump in dumps:
-        left = list(driver.PIPELINE[driver.PIPELINE.index(dump.stem.partition("-")[2]) + 1 :])
+    assert [d.stem.partition("-")[2] for d in dumps][-len(driver.PIPELINE) :] == list(driver.PIPELINE)
+    for number, dump in enumerate(reversed(dumps)):
+        left = driver.PIPELINE[len(driver.PIPELINE) - number :]
         capsys.readouterr()
         assert invoke(["opt", str(dump), "--passes", ",".join(left)]) == 0
-        assert capsys.readouterr().out == (tmp_path / "reg").read_text()
+        assert without_places(capsys.readouterr().out) == without_places((tmp_path / "reg").read_text())
+
+
+def without_places(text):
+    """A dump's text but for where its operations came from, which the text of GRAPH does not hold."""
+    return [line for line in text.splitlines() if not line.startswith("realised")]
 
 
 def test_opt_lists_the_passes(capsys):

@@ -17,7 +17,7 @@ _BYTES, _SECONDS, _COUNTS = ("bytes", "arena", "constants", "code"), ("seconds",
 
 _EPILOG = """\b
 Examples:
-  tcomp explain model.onnx                       what became of each operation; the first kernel at each stage
+  tcomp explain model.onnx                       what became of each operation; a kernel at every stage
   tcomp explain model.onnx --kernel dot_3        another kernel
   tcomp explain model.tcomp --html report.html   everything, as one page"""
 
@@ -38,7 +38,7 @@ class Explanation:
 
 @click.command("explain", epilog=_EPILOG, short_help="Show what became of every operation.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.option("--kernel", metavar="NAME", help="The kernel to show. Default: the first.")
+@click.option("--kernel", metavar="NAME", help="The kernel to show. Default: the one with most to say.")
 @click.option("--html", metavar="FILE", help="Write everything as one page that needs nothing else.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 @compile_options
@@ -57,7 +57,7 @@ def explain(model: str, kernel: str | None, html: str | None, as_json: bool, dim
         write_file(html, page(what))
         click.echo(f"{html}: written")
         return
-    print_explanation(what, kernel or next(iter(what.kernels), None))
+    print_explanation(what, kernel or max(what.kernels, key=lambda name: len(what.kernels[name]["tile"]), default=None))
 
 
 def explanation(program: Any) -> Explanation:
@@ -103,7 +103,7 @@ def facts_of(report: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, st
         label = f"{prefix}{key}"
         if isinstance(value, Mapping):
             found += facts_of(value, f"{label} ")
-        elif isinstance(value, (int, float, str)):
+        elif isinstance(value, (int, float, str)) and value != "":
             found.append((label.replace("_", " "), show_fact(label, value)))
     return tuple(found)
 
@@ -130,4 +130,4 @@ def print_explanation(what: Explanation, kernel: str | None) -> None:
             print_heading(f"{kernel} at {stage}")
             click.echo(text)
     print_heading("Memory and time")
-    print_table(("", ""), what.facts)
+    print_table(("what", "value"), what.facts)

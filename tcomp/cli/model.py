@@ -79,6 +79,8 @@ def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str,
     """The executable of an artifact (loaded) or of an ONNX model (compiled)."""
     if threads is not None:
         os.environ["TCOMP_NUM_THREADS"] = str(threads)
+    if no_cache:
+        os.environ["TCOMP_CACHE"] = "0"
     import tcomp
 
     if path.endswith(".tcomp"):
@@ -87,7 +89,7 @@ def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str,
         return program
     fixed = {name: size for name, size in dims.items() if size is not None}
     with progress(f"compiling {os.path.basename(path)}"):
-        return tcomp.compile(path, target=target, dims=fixed, precision=precision, cache=not no_cache)
+        return tcomp.compile(path, target=target, dims=fixed, precision=precision)
 
 
 def require_symbols(dims: Mapping[str, Size], symbols: Iterable[str]) -> None:
