@@ -1,7 +1,6 @@
 """Hand-built REG kernels for tests: machines, running a kernel natively, and comparing with the interpreter."""
 
 import ctypes
-import itertools
 import zlib
 
 import numpy as np
@@ -16,7 +15,7 @@ from tcomp.ir.machine import Machine, family_of
 from tcomp.ir.stmts import Grid, Kernel
 from tcomp.runtime import loader
 
-V3 = frozenset("sse4.1 sse4.2 ssse3 avx avx2 fma f16c bmi bmi2 popcnt lzcnt movbe".split())
+V3 = frozenset(["sse4.1", "sse4.2", "ssse3", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "lzcnt", "movbe"])
 
 
 def machine(name: str) -> Machine:
@@ -127,7 +126,3 @@ def window(buffer, *starts, extents, valid=None, other=None):
         positions[at] = index.add(positions[at], tile.axis(k, e))
     counts = None if valid is None else (None,) * (tiled - 1) + (valid,)
     return tile.load(buffer, tuple(positions), tuple(extents), counts, other)
-
-
-def unique(prefix: str, counter=itertools.count()) -> str:
-    return f"{prefix}{next(counter)}"

@@ -40,7 +40,9 @@ def test_every_row_of_the_table(name, dtype, form):
 
 
 @pytest.mark.parametrize("form", ["splat", "lanes"])
-@pytest.mark.parametrize(("m", "n", "k"), [(14, 32, 64), (1, 16, 1), (6, 64, 7), (14, 32, 0), (8, 48, 16), (13, 32, 33), (5, 16, 100)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(14, 32, 64), (1, 16, 1), (6, 64, 7), (14, 32, 0), (8, 48, 16), (13, 32, 33), (5, 16, 100)]
+)
 def test_shapes(m, n, k, form):
     check(product(m, n, k, form=form), rtol=1e-5)
 

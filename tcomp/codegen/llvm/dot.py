@@ -260,8 +260,8 @@ def _partial_sums(w: Writer, e: Node, row: Intrinsic, rows: range, columns: rang
 
 
 def _vector_unroll(e: Node, results: int) -> int:
-    """Enough independent code in a body, without making it long."""
-    return int(max(1, min(e["unroll"], 32 // results)))
+    """Enough independent sums to hide the latency of an instruction, without making a body long."""
+    return int(max(1, min(e["unroll"], 16 // results)))
 
 
 # --- anything else -------------------------------------------------------------------------------------
