@@ -21,8 +21,9 @@ neither the launches nor their order, and must not let two buffers share a byte 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.ir import index, layout
@@ -127,10 +128,6 @@ class _Life:
     first: int
     last: int
 
-    def meets(self, other: _Life) -> bool:
-        """Whether both are alive in some launch."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def _touched(module: Module, launch: Launch, roots: dict[str, str]) -> _Touched:
     kernel = module.kernel(launch.kernel)
@@ -175,9 +172,6 @@ class _Region:
     start: int
     end: int
     offset: Dim
-
-    def meets(self, other: _Region) -> bool:
-        return self.group == other.group and self.start < other.end and other.start < self.end
 
 
 def _place(lives: Sequence[_Life]) -> tuple[dict[str, _Region], Dim]:
@@ -227,8 +221,7 @@ def best_fit(items: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
         first, last, size = items[i]
         busy = [(start, end) for start, end, f, z in placed if f <= last and first <= z]
         starts[i] = _smallest_gap(busy, size)
-        placed.append((starts[i], starts[i] + size, first, last))
-        placed.sort()
+        insort(placed, (starts[i], starts[i] + size, first, last))
     return starts, max((end for _, end, _, _ in placed), default=0)
 
 
@@ -253,17 +246,24 @@ def _orders(touched: Sequence[_Touched], lives: Sequence[_Life], regions: dict[s
     for k, t in enumerate(touched):
         for name in (t.reads | t.writes) & regions.keys():
             users[name] |= 1 << k
-    by_group: dict[_Group, list[_Life]] = defaultdict(list)
-    for life in sorted(lives, key=lambda life: life.last):
-        by_group[regions[life.name].group].append(life)
-    for group in by_group.values():
-        for later in group:
-            for earlier in group:
-                if earlier.last >= later.first:
-                    break
-                if regions[earlier.name].meets(regions[later.name]):
-                    needs[later.first] |= users[earlier.name]
+    holders: dict[_Group, list[tuple[int, int, str]]] = defaultdict(list)  # units from start to end, and whose they were last
+    for life in sorted(lives, key=lambda life: life.first):
+        region = regions[life.name]
+        before = holders[region.group]
+        for start, end, name in before:
+            if start < region.end and region.start < end:
+                needs[life.first] |= users[name]
+        holders[region.group] = [*_outside(before, region), (region.start, region.end, life.name)]
     return _reduced(needs)
+
+
+def _outside(holders: Iterable[tuple[int, int, str]], region: _Region) -> Iterator[tuple[int, int, str]]:
+    """What of the holders' units is not in the region."""
+    for start, end, name in holders:
+        if start < min(end, region.start):
+            yield start, min(end, region.start), name
+        if max(start, region.end) < end:
+            yield max(start, region.end), end, name
 
 
 def _data_needs(touched: Sequence[_Touched]) -> list[int]:
