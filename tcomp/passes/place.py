@@ -8,8 +8,8 @@
 * Scalars and register tiles (space `reg`) stay values.
 
 Buffers are allocated at the top of the phase, as wide as the extents' upper bounds, the last axis rounded up to the register
-tile. Where the number of rows is known only at run time the buffer is filled with zeros first: rows past the extent are computed
-on when rows are rounded up, and must be neither rubbish (subnormal rubbish is slow) nor undefined.
+tile. Where the number of rows is known only at run time a buffer on the stack is filled with zeros first: rows past the extent
+are computed on when rows are rounded up, and must not be rubbish (subnormal rubbish is slow).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Placer:
         shape[-1] = -(-shape[-1] // unit) * unit
         buffer = Buffer(name, type.dtype, tuple(shape), space)
         self.buffers.append(buffer)
-        if (type.rank == 2 or by is None) and isinstance(type.shape[0], Node):
+        if space == "stack" and (type.rank == 2 or by is None) and isinstance(type.shape[0], Node):
             zero = t.full(0.0 if type.dtype.is_float else 0, type.dtype)
             self.fills.append(Store(t.whole(buffer), zero, By((1, LANES * 4) if type.rank == 2 else (LANES,))))
         return buffer, tuple(t.axis(k, d) for k, d in enumerate(type.shape)), type.shape

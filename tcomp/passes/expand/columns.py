@@ -218,7 +218,7 @@ class _Pass:
         if self.sums or any(st.combine or (st.by is not None and st.by.pad is not None) for st in self.stores):
             return False
         return all(
-            masks.has_room(t.window(st.window), 0, self.width)
+            masks.may_round_up(t.window(st.window), 0, self.width)
             and not (st.value.type.rank and masks.needs_mask(st.value, 0, self.width))
             for st in self.stores
         )
@@ -274,5 +274,7 @@ class _Pass:
         value = self._narrow(st.value, s, j)
         if count is not None and st.by is not None and st.by.pad is not None and value.type.rank:
             value = t.valid(value, count, t.full(st.by.pad, value.type.dtype))
-        window = t.restrict(st.window, ((j, s.size, count),)) if st.combine else self._narrow(st.window, s, j)
+        if st.combine is None and masks.may_round_up(t.window(st.window), 0, LANES):
+            count = None
+        window = t.restrict(st.window, ((j, s.size, count),))
         return replace(st, window=window, value=value, by=None)

@@ -1,13 +1,15 @@
 """Masks: foreign memory has tails, own memory does not.
 
-Narrowing a window to a tile that passes the end leaves a valid count on it. On a buffer of our own that has room for the whole
-tile the count is dropped: what is read there is padding, and nobody looks at the result.
+Narrowing a window to a tile that passes the end leaves a valid count on it. Where memory goes on to the end of the tile, which
+memory of our own does if it has room, the count of a read is dropped: what is read there is padding, and nobody looks at the
+result. A store to our own memory covers the whole tile if what lies past its window's end is padding too.
 """
 
 from __future__ import annotations
 
 from tcomp.ir import index, layout
 from tcomp.ir import tile as t
+from tcomp.ir.index import as_dim
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.types import Buffer
 from tcomp.passes.tiles import loads, swap
@@ -34,18 +36,42 @@ def lies_along(w: t.Window, k: int) -> tuple[int, Dim] | None:
     return None if any(s is along for s in index.symbols([start])) else (found[0][0], start)
 
 
-def has_room(w: t.Window, k: int, unit: int) -> bool:
-    """Whether memory of our own goes on to the next multiple of `unit` past any end of the window along tile axis k."""
-    if w.buffer.space == "global":
-        return False
+def _has_room(w: t.Window, axis: int, start: Dim, unit: int) -> bool:
+    """Whether memory of our own goes on to the next multiple of `unit` past any end of a window that starts at `start`."""
+    return w.buffer.space != "global" and index.divisible(start, unit) and index.divisible(padded(w.buffer, axis), unit)
+
+
+def readable(w: t.Window, k: int, unit: int) -> bool:
+    """Whether all of a window that passes the end along tile axis k, to a multiple of `unit`, is memory of the buffer."""
     found = lies_along(w, k)
     if found is None:
         return False
-    return index.divisible(found[1], unit) and index.divisible(padded(w.buffer, found[0]), unit)
+    inside = index.less(index.add(found[1], index.sub(w.extents[k], 1)), w.buffer.shape[found[0]]) == 1
+    return inside or _has_room(w, *found, unit)
+
+
+def may_round_up(w: t.Window, k: int, unit: int) -> bool:
+    """Whether a store may write to the next multiple of `unit` past the end of its window along tile axis k.
+
+    There must be room in memory of our own with nothing else in it: the window is a tile of its own, from the start of the
+    thread's memory, or it ends where the buffer's extent does or at a multiple of `unit`.
+    """
+    found = lies_along(w, k)
+    if found is None or not _has_room(w, *found, unit):
+        return False
+    axis, start = found
+    return (start == 0 and w.buffer.space != "ws") or _ends_well(w.extents[k], start, w.buffer.shape[axis], unit)
+
+
+def _ends_well(extent: Dim, start: Dim, edge: Dim, unit: int) -> bool:
+    if isinstance(extent, Node) and extent.op == "min":
+        return all(_ends_well(as_dim(o), start, edge, unit) for o in extent.operands)
+    end = index.add(start, extent)
+    return end == edge or index.divisible(end, unit)
 
 
 def unmask(e: Node, count: Dim | None, unit: int) -> Node:
-    """`e` without the valid counts `count` on windows of our own that have room."""
+    """`e` without the valid counts `count` on windows that can be read beyond."""
     if count is None:
         return e
     return swap(e, {n: new for n in loads(e) if (new := _unmasked(n, count, unit)) is not n})
@@ -53,21 +79,17 @@ def unmask(e: Node, count: Dim | None, unit: int) -> Node:
 
 def _unmasked(n: Node, count: Dim, unit: int) -> Node:
     w = t.window(n)
-    if w.buffer.space == "global" or w.other is not None:
+    if w.other is not None:
         return n
-    kept = tuple(None if v is not None and v == count and has_room(w, k, unit) else v for k, v in enumerate(w.valid))
+    kept = tuple(None if v is not None and v == count and readable(w, k, unit) else v for k, v in enumerate(w.valid))
     return n if kept == w.valid else t.load(w.buffer, w.positions, w.extents, kept, w.other)
 
 
 def needs_mask(e: Node, k: int, unit: int) -> bool:
-    """Whether a tile that passes the end along axis k of `e` would need a mask."""
-    return any(any(v is not None and _mentions(v) for v in t.window(n).valid) for n in loads(probe(e, k, unit)))
-
-
-def probe(e: Node, k: int, unit: int) -> Node:
-    """`e` narrowed to a tile of `unit` along axis k with an unknown count, own windows unmasked."""
-    narrow = tuple((0, unit, _COUNT) if a == k else None for a in range(e.type.rank))
-    return unmask(t.restrict(e, narrow), _COUNT, unit)
+    """Whether a tile of `unit` somewhere along axis k of `e` that passes the end would need a mask."""
+    narrow = tuple((index.symbol("?at", 0, None, unit), unit, _COUNT) if a == k else None for a in range(e.type.rank))
+    narrowed = unmask(t.restrict(e, narrow), _COUNT, unit)
+    return any(any(v is not None and _mentions(v) for v in t.window(n).valid) for n in loads(narrowed))
 
 
 def _mentions(count: Dim) -> bool:

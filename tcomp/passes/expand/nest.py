@@ -47,6 +47,7 @@ class _Nest:
         self.store, self.by, self.names, self.buffers = st, by, names, buffers
         self.window, self.value = st.window, spread(st.value)
         self.product = has(self.value, "dot")
+        self.rounds_up = st.combine is None and masks.may_round_up(t.window(st.window), 1, by.tile[1])
         self.spilled: list[Buffer] = []
         self.row_masked = any(t.window(n).valid[0] is not None for n in (self.window, *self._by_rows()))
         if self.row_masked and self.product:
@@ -73,9 +74,8 @@ class _Nest:
         n, size = self.window.type.shape[1], self.by.tile[1]
         if n == 1 and self.product:
             raise Error("TC0302", "a product of one column", "a reduction")
-        round_up = self.store.combine is None and masks.has_room(t.window(self.window), 1, size)
-        whole = round_up and self.by.pad is None and not masks.needs_mask(self.value, 1, size)
-        return column_segments(n, size, round_up, whole)
+        whole = self.rounds_up and self.by.pad is None and not masks.needs_mask(self.value, 1, size)
+        return column_segments(n, size, self.rounds_up, whole)
 
     def tile(self, r: Segment, i: Dim, c: Segment, j: Dim) -> tuple[Stmt, ...]:
         """The statements for one register tile, at row i and column j."""
@@ -88,21 +88,20 @@ class _Nest:
         """The window and the value for the tile of these rows at column j."""
         count = index.sub(self.window.type.shape[1], j) if c.masked else None
         narrow = (rows, (j, c.size, count))
-        unit = c.size if c.size == self.by.tile[1] else LANES
         done: dict[tuple[Node, t.Narrowing], Node] = {}
         value = t.restrict(self.value, narrow, done)
         if count is not None and self.by.pad is not None and value.type.rank:
             value = t.valid(value, count, t.full(self.by.pad, value.type.dtype))
-        window = t.restrict(self.window, narrow, done)
-        window = window if self.store.combine else masks.unmask(window, count, unit)
-        value = masks.unmask(value, count, unit)
+        value = masks.unmask(value, count, c.size if c.size == self.by.tile[1] else LANES)
+        window = t.restrict(self.window, narrow if not self.rounds_up else (rows, (j, c.size, None)), done)
         return (window, value) if not self.row_masked else (_lane_counts(window), _lane_counts(value))
 
     def _micro(self, window: Node, value: Node) -> tuple[Stmt, ...]:
         """The products of a tile, then what consumes them; under a `when` at the root, those of either branch in it."""
         if value.op == "when":
             cond, x, y = as_dim(value.operands[0]), value.operands[1], value.operands[2]
-            shared = [d for d in _dots(x) if d in _dots(y)]
+            others = set(_dots(y))
+            shared = [d for d in _dots(x) if d in others]
             lets, values = self._products(shared)
             body, orelse = (self._micro(window, swap(v, values)) for v in (x, y))
             return (*lets, If(cond, body, orelse))
