@@ -163,6 +163,9 @@ class Operators:
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         return FUNCTIONS["reshape"](self, _unpacked(shape), **kwargs)
 
+    def __round__(self, ndigits: int = 0) -> Any:
+        return FUNCTIONS["round"](self, ndigits)
+
     def flatten(self) -> Any:
         return FUNCTIONS["ravel"](self)
 

@@ -70,9 +70,10 @@ def call_function(func: Callable[..., Any], args: tuple[Any, ...], options: dict
     mine = FUNCTIONS[name]
     args, options = _rebound(func, mine, args, options)
     try:
-        return mine(*args, **options)
+        inspect.signature(mine).bind(*args, **options)
     except TypeError as e:
         raise placed(Error("TC0105", f"np.{name}: {e}", "the arguments that tcomp.numpy takes")) from None
+    return mine(*args, **options)
 
 
 @cache

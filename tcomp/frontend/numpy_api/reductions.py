@@ -13,7 +13,7 @@ from tcomp.frontend.promotion import element_type
 from tcomp.frontend.registry import FUNCTIONS, public
 from tcomp.frontend.tracer import Traced, strong
 from tcomp.ir import dtype as dt
-from tcomp.ir.dtype import DType
+from tcomp.ir.dtype import DType, to_numpy
 from tcomp.ir.graph import cast
 from tcomp.ir.graph import reshape as reshape_node
 from tcomp.ir.node import Node
@@ -45,7 +45,7 @@ def _masked(x: Node, where: Any, fill: Any) -> Node:
     return chosen.node
 
 
-@public("x")
+@public("x", "initial", "where")
 def sum_(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Traced:
@@ -56,7 +56,7 @@ def sum_(
     return r if initial is None else FUNCTIONS["add"](r, initial)
 
 
-@public("x")
+@public("x", "initial", "where")
 def prod(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Traced:
@@ -76,9 +76,12 @@ def _reduced(n: Node, monoid: str, axis: Any, keepdims: bool) -> Node:
 def _extremum(name: str, function: str, alias: str) -> None:
     """Register `max` or `min`: NaN wins; nothing has none."""
 
-    def call(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Traced:
+    def call(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Traced:
         n = strong(x).node
         axes = shapes.axes(axis, n.type.rank)
+        if where is not None and initial is None:
+            raise Error("TC0105", f"`{name}` with where= and no initial=", "initial=, the result where nothing is chosen")
+        n = _masked(n, where, initial)
         if initial is None and any(n.type.shape[a] == 0 for a in axes):
             raise Error("TC0102", f"`{name}` over no elements of {n.type}", "at least one element, or initial=")
         r = Traced(reduce_node(n, name, axes, keepdims))
@@ -86,7 +89,7 @@ def _extremum(name: str, function: str, alias: str) -> None:
 
     call.__name__ = name
     call.__doc__ = f"The {'largest' if name == 'max' else 'smallest'} element along axes; NaN if there is one."
-    public("x", names=(alias,))(call)
+    public("x", "initial", "where", names=(alias,))(call)
 
 
 _extremum("max", "maximum", "amax")
@@ -96,13 +99,13 @@ _extremum("min", "minimum", "amin")
 def _test(name: str, monoid: str) -> None:
     """Register `any` or `all`."""
 
-    def call(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Traced:
-        n = cast(strong(x).node, dt.bool_)
+    def call(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Traced:
+        n = _masked(cast(strong(x).node, dt.bool_), where, monoid == "and")
         return Traced(reduce_node(n, monoid, shapes.axes(axis, n.type.rank), keepdims))
 
     call.__name__ = name
     call.__doc__ = f"Whether {name} of the elements along axes {'is' if name == 'any' else 'are'} not zero."
-    public("x")(call)
+    public("x", "where")(call)
 
 
 _test("any", "or")
@@ -114,20 +117,27 @@ def _count(n: Node, axes: tuple[int, ...]) -> Any:
     return shown(shapes.count(n.type.shape[a] for a in axes))
 
 
+def shown_shape(n: Node) -> tuple[Any, ...]:
+    return tuple(map(shown, n.type.shape))
+
+
 def _averaged_dtype(t: DType, dtype: Any) -> tuple[DType, DType]:
     """What means of `t` are computed in, and what they are given in."""
     result = element_type(dtype) if dtype is not None else t if t.is_float else dt.f64
     return dt.accumulator(result), result
 
 
-@public("x")
-def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Traced:
+@public("x", "where")
+def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Traced:
     """The mean along axes: float64 for integers; float16 is averaged in float32."""
     n = strong(x).node
     wide, result = _averaged_dtype(n.type.dtype, dtype)
     axes = shapes.axes(axis, n.type.rank)
-    total = Traced(reduce_node(cast(n, wide), "add", axes, keepdims))
-    return Traced(cast((total / _count(n, axes)).node, result))
+    total = Traced(reduce_node(_masked(cast(n, wide), where, 0), "add", axes, keepdims))
+    if where is None or where is True:
+        return Traced(cast((total / _count(n, axes)).node, result))
+    chosen = sum_(FUNCTIONS["broadcast_to"](where, shown_shape(n)), axis, to_numpy(wide), keepdims=keepdims)
+    return Traced(cast((total / chosen).node, result))
 
 
 @public("x")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
-from tcomp.frontend import shapes
+from tcomp.frontend import promotion, shapes
 from tcomp.frontend.indexing_syntax import positions
 from tcomp.frontend.numpy_api.manipulation import common_operands, ravel, reshape
 from tcomp.frontend.registry import FUNCTIONS, public
-from tcomp.frontend.tracer import Traced, operand, strong
+from tcomp.frontend.tracer import Traced, array, operand, strong
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import broadcast_trailing, cast, full
 from tcomp.ir.node import Node
@@ -23,7 +23,7 @@ from tcomp.ir.ops.table import show_shape
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Traced:
     """`x1` where the condition holds, else `x2`."""
     if x1 is None or x2 is None:
-        _refuse_sizes("where with one argument")
+        _refuse_sizes("where(condition)")
     c = operand(condition)
     operands, target = common_operands((x1, x2))
     shape = shapes.broadcast_shapes((c.shape, *(o.shape for o in operands)))
@@ -191,6 +191,55 @@ def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Traced:
     if not keepdims:
         return r
     return reshape(r, (1,) * x.ndim) if axis is None else FUNCTIONS["expand_dims"](r, axis=a)
+
+
+@public("x", "q")
+def quantile(x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Traced:
+    """The elements below which a share `q` of the sorted ones lies, between two of them linearly; NaN if there is one."""
+    if method != "linear":
+        raise Error("TC0105", f"quantile with method={method!r}", "'linear'")
+    v, share = strong(x), array(q)
+    line = ravel(v) if axis is None else FUNCTIONS["moveaxis"](v, axis, -1)
+    line = line if line.dtype.kind == "f" else Traced(cast(line.node, dt.f64))
+    line = sort(Traced(cast(line.node, promotion.common((line.dtype, operand(share).kind)))), axis=-1)
+    last: Any = line.shape[-1] - 1
+    place = Traced(cast(share.node, dt.f64)) * last
+    low = FUNCTIONS["floor"](place)
+    ends = [take(line, Traced(cast(p.node, dt.i64)), axis=-1) for p in (low, FUNCTIONS["minimum"](low + 1, last))]
+    part = Traced(cast((place - low).node, line.node.type.dtype))
+    r = where(FUNCTIONS["isnan"](line[(..., -1, *(None,) * share.ndim)]), np.nan, ends[0] + (ends[1] - ends[0]) * part)
+    r = FUNCTIONS["moveaxis"](r, tuple(range(r.ndim - share.ndim, r.ndim)), tuple(range(share.ndim)))
+    if not keepdims:
+        return r
+    gone = range(v.ndim) if axis is None else (shapes.axis(axis, v.ndim),)
+    return FUNCTIONS["expand_dims"](r, axis=tuple(share.ndim + a for a in gone))
+
+
+@public("x", "q")
+def percentile(x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Traced:
+    """The quantile of `q` percent."""
+    return quantile(x, array(q) / 100, axis, method=method, keepdims=keepdims)
+
+
+@public("x1", "x2")
+def isin(x1: Any, x2: Any, /, *, invert: bool = False, **options: Any) -> Traced:
+    """For each element of `x1` whether it is one of `x2`."""
+    a, b = strong(x1), ravel(x2)
+    r = FUNCTIONS["any"](a[..., None] == b, axis=-1)
+    return FUNCTIONS["logical_not"](r) if invert else r
+
+
+@public("x", "xp", "fp")
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Traced:
+    """Values at `x` on the polygon through the points (xp, fp), whose xp rise; outside, `left`, `right` or the end values."""
+    points, values = (Traced(cast(strong(v).node, dt.f64)) for v in (xp, fp))
+    at = Traced(cast(strong(x).node, dt.f64))
+    last: Any = points.shape[0] - 1
+    cell = clip(searchsorted(points, at, side="right") - 1, 0, max(last - 1, 0))
+    begin, end, first, second = (take(v, k) for v in (points, values) for k in (cell, FUNCTIONS["minimum"](cell + 1, last)))
+    r = where(at == end, second, first + (second - first) / (end - begin) * (at - begin))
+    r = where(at < points[0], values[0] if left is None else left, r)
+    return where(at > points[-1], values[-1] if right is None else right, r)
 
 
 @public("x1", "x2", "sorter")
