@@ -26,7 +26,7 @@ def check_phases(checks: Sequence[IndexCheck], ctx: Context) -> tuple[tuple[Grid
     phases: list[Grid] = []
     workspace: list[Buffer] = []
     for k, c in enumerate(checks):
-        count = index.product(c.buffer.shape)
+        count = index.product(_checked_shape(c))
         marks = Buffer(f"marks{k}", dt.i64, (index.ceildiv(count, CHUNK),), "ws")
         phases += [_mark(k, c, count, marks), _fail(k, c, marks, ctx)]
         workspace.append(marks)
@@ -37,7 +37,8 @@ def _mark(k: int, c: IndexCheck, count: Dim, marks: Buffer) -> Grid:
     """marks[block] = 1 where an element of the block is out of range, else 0."""
     b = counter(f"c{k}", count, CHUNK)
     extent = index.minimum(CHUNK, index.sub(count, b))
-    element = tile.load(c.buffer, _unravelled(index.add(b, tile.axis(0, extent)), c.buffer.shape), (extent,))
+    at = _unravelled(index.add(b, tile.axis(0, extent)), _checked_shape(c))
+    element = tile.load(c.buffer, at if c.component is None else (*at, c.component), (extent,))
     wide = tile.pointwise("cast", element, dtype=dt.i64)
     low = tile.pointwise("lt", wide, tile.full(0, dt.i64))
     high = tile.pointwise("ge", wide, tile.position(c.size, dt.i64))
@@ -47,6 +48,10 @@ def _mark(k: int, c: IndexCheck, count: Dim, marks: Buffer) -> Grid:
         tile.load(marks, (index.floordiv(b, CHUNK),)), tile.pointwise("max", tile.ref(f"bad{k}", _scalar()), tile.full(0, dt.i64))
     )
     return Grid((GridAxis(b, count, CHUNK),), (total, mark))
+
+
+def _checked_shape(c: IndexCheck) -> tuple[Dim, ...]:
+    return c.buffer.shape if c.component is None else c.buffer.shape[:-1]
 
 
 def _scalar() -> tile.TileType:

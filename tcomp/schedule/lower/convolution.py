@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product as every
 
 from tcomp.ir import index, tile
+from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import constant
 from tcomp.ir.stmts import By, For, Grid, GridAxis, Stmt, Store
@@ -112,9 +113,9 @@ def _phase(conv: _Conv) -> Grid:
     j = counter("j", channels, c.block_columns)
     width = c.block_columns if channels % c.block_columns == 0 else index.minimum(c.block_columns, index.sub(channels, j))
     if channels <= c.block_columns:
-        width = channels
+        width = channels if channels != 1 else LANES  # a single channel is stored under a mask
     axes = [GridAxis(counter("n0", images), images, 1)] if images != 1 else []
-    axes += [GridAxis(j, channels, c.block_columns)] if width != channels else []
+    axes += [GridAxis(j, channels, c.block_columns)] if channels > c.block_columns else []
     at: list[Dim] = []
     inner: list[tuple[Node, Dim, Dim]] = []
     work = max(1, 2 * conv.depth * len(conv.offsets) * likely(pixels) * likely(width))
@@ -129,7 +130,7 @@ def _phase(conv: _Conv) -> Grid:
         inner.append((row, var, index.minimum(index.add(var, step), d)))
         at.append(row)
     image: Dim = axes[0].var if images != 1 else 0
-    body = _row(conv, image, tuple(at), j if width != channels else 0, width)
+    body = _row(conv, image, tuple(at), j if channels > c.block_columns else 0, width)
     for row, lo, hi in inner:
         body = (For(row, lo, hi, 1, body),)
     return Grid(tuple(axes), body)
@@ -148,10 +149,13 @@ def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], j: Dim, width: Dim) -> tu
         panel = (k, index.floordiv(column, c.columns), tile.axis(0, conv.depth), index.mod(column, c.columns))
         total = tile.dot(left, tile.load(conv.panels, panel, (conv.depth, width)), total, row.name, c.unroll)
     place = (image, *at, tile.axis(0, pixels), index.add(j, tile.axis(1, width)))
+    narrow = (None, (0, width, 1)) if dims[-1] == 1 else (None, None)
     values = {a: p for a, p in zip(domain_axes(dims), place) if isinstance(a, Node)}
     tiling = Tiling(values, (pixels, width), {RESULT: TileType(t, (pixels, width))})
     by = By((c.rows, c.columns), "ij", spill=c.spill)
-    return stores_of(conv.epilogue, tiling, total, by, 1, lambda out: tile.load(out, place, (pixels, width)))
+    return stores_of(
+        conv.epilogue, tiling, total, by, 1, lambda out: tile.restrict(tile.load(out, place, (pixels, width)), narrow)
+    )
 
 
 def _pixels(conv: _Conv, image: Dim, at: tuple[Dim, ...], offset: Sequence[int], pixels: Dim) -> Node:

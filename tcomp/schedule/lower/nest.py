@@ -15,9 +15,9 @@ LIKELY = 256  # what a symbolic dimension is taken for where a size only steers 
 def likely(d: Dim) -> int:
     """A size to steer by: the dimension itself, its bound where that is small, or a guess."""
     if isinstance(d, int):
-        return d
+        return max(1, d)
     hi = index.bounds(d)[1]
-    return min(hi, LIKELY) if hi is not None else LIKELY
+    return max(1, min(hi, LIKELY)) if hi is not None else LIKELY
 
 
 def counter(name: str, extent: Dim, step: int = 1) -> Node:

@@ -22,10 +22,11 @@ At = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexCheck:
-    """All elements of `buffer` must be in [0, size); `node` is the operation that uses them."""
+    """All elements of `buffer` (at `component` of its last axis, if given) must be in [0, size); `node` uses them."""
 
     buffer: Buffer
     size: Dim
+    component: int | None
     node: Node
 
 
@@ -36,7 +37,7 @@ class Reader:
     in_memory: Callable[[Node], bool]
     inputs: dict[Node, Buffer] = field(default_factory=dict)
     local: dict[Node, Callable[[At], Node]] = field(default_factory=dict)
-    checks: dict[tuple[Buffer, Dim], IndexCheck] = field(default_factory=dict)
+    checks: dict[tuple[Buffer, Dim, int | None], IndexCheck] = field(default_factory=dict)
     _memo: dict[tuple[Node, At], Node] = field(default_factory=dict)
 
     def buffer(self, n: Node) -> Buffer:
@@ -109,8 +110,10 @@ class Reader:
 
     def position(self, user: Node, n: Node, at: At, size: Dim) -> Dim:
         """An element of the integer tensor `n` as a position along an axis of `size`."""
+        component = at[-1] if user.op in ("gather_nd", "scatter_nd") and isinstance(at[-1], int) else None
         while n.op in ("broadcast", "transpose", "slice", "reshape") and n not in self.inputs and not self.in_memory(n):
             n, at = n.operands[0], moved(n, at)
+            component = at[-1] if component is not None and isinstance(at[-1], int) else None
         if n.op == "iota":
             return at[n["axis"]]
         if n.op == "constant" and n["value"].array.size == 1:
@@ -119,8 +122,8 @@ class Reader:
         lo, hi = _literal_range(n)
         top = index.bounds(size)[1]
         if not (lo >= 0 and isinstance(size, int) and hi < size):
-            check = IndexCheck(self.buffer(n), size, user)
-            self.checks[check.buffer, size] = check
+            check = IndexCheck(self.buffer(n), size, component, user)
+            self.checks[check.buffer, size, component] = check
             lo, hi = 0, top - 1 if top is not None else -1
         return index.read(self.buffer(n), at, lo, hi if hi >= 0 else None)
 
