@@ -19,7 +19,7 @@ Shape = tuple[Dim, ...]
 
 
 class Equal(Exception):
-    """Two dimensions that the model needs to be equal; one is a symbol, which then stands for the other."""
+    """Two dimensions that the model needs to be equal; one is a symbol, which then stands for the other (or gets a bound)."""
 
     def __init__(self, symbol: Node, other: Dim) -> None:
         super().__init__(f"{index.show(symbol)} = {index.show(other)}")
@@ -28,7 +28,7 @@ class Equal(Exception):
 
 def unify(a: Dim, b: Dim) -> Dim:
     """The dimension that two sizes are when they have to be equal. Raises `Equal` where a symbol has to become the other one,
-    `Error` (TC0203) where both are known and differ. Two different expressions stay so: `relabel` asserts them at run time."""
+    `Error` (TC0203) where both are known and differ. Of two different expressions it is the shorter one: `relabel` asserts them at run time."""
     if a == b:
         return a
     if isinstance(a, int) and isinstance(b, int):
@@ -36,7 +36,16 @@ def unify(a: Dim, b: Dim) -> Dim:
     for x, y in ((b, a), (a, b)):
         if isinstance(x, Node) and x.op == "sym" and x not in index.symbols([y]):
             raise Equal(x, y)
-    return a if isinstance(a, int) else b if isinstance(b, int) else a
+        if isinstance(x, Node) and x.op == "sym" and (most := _cap(x, y)) is not None:
+            raise Equal(x, index.symbol(x["name"], x["lo"], most, x["multiple"]))
+    return min((a, b), key=lambda d: (isinstance(d, Node), len(index.show(d))))
+
+
+def _cap(symbol: Node, other: Dim) -> int | None:
+    """c where `other` is min(c, symbol): the two are equal exactly where the symbol is at most c."""
+    if not isinstance(other, Node) or other.op != "min" or symbol not in other.operands:
+        return None
+    return index.constant(next(index.as_dim(o) for o in other.operands if o is not symbol))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -7,7 +7,7 @@ from tcomp.frontend.onnx.build import channels_first, channels_last, scalar, wit
 from tcomp.frontend.onnx.ops_activation import in_wide
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
-from tcomp.frontend.onnx.windows import Window, counts, window_of
+from tcomp.frontend.onnx.windows import Window, counts_past, window_of
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, full, reshape
@@ -22,19 +22,20 @@ def _window(c: Context, x: Node) -> Window:
 def windows(c: Context, last: Node, w: Window, value: float | int) -> Node:
     """[N, *windows, C, *inside] of a channels-last tensor whose padding is `value`."""
     space, r = last.type.shape[1:-1], len(w.kernel)
-    number = counts(w, space, bool(c.integer("ceil_mode", 0)))
-    high, end = [], []
-    for d, n, s, span, a, b in zip(space, number, w.strides, w.spans, w.low, w.high):
-        have = index.add(index.add(d, a), b)
-        reach = index.add(index.mul(index.sub(n, 1), s), span)
-        high.append(index.add(b, index.maximum(0, index.sub(reach, have))))
-        end.append(n)
+    number = counts_past(w, space) if c.integer("ceil_mode", 0) else ()
+    high = list(w.high)
+    for k, n in enumerate(number):
+        have = index.add(index.add(space[k], w.low[k]), w.high[k])
+        reach = index.add(index.mul(index.sub(n, 1), w.strides[k]), w.spans[k])
+        high[k] = index.add(w.high[k], index.maximum(0, index.sub(reach, have)))
     padded = build.zero_pad(last, (0, *w.low, 0), (0, *high, 0), value)
     axes = tuple(range(1, r + 1))
     out = apply("window", padded, axes=axes, sizes=w.kernel, strides=w.strides, dilations=w.dilations)
     if any(isinstance(d, int) and d < 1 for d in out.type.shape[1 : r + 1]):
         raise c.broken(f"windows of {w.spans} over {last.type}", "ones that fit")
-    shape = (out.type.shape[0], *end, *out.type.shape[r + 1 :])
+    if not number:
+        return out
+    shape = (out.type.shape[0], *number, *out.type.shape[r + 1 :])
     return out if shape == out.type.shape else build.slice_(out, (0,) * out.type.rank, shape)
 
 

@@ -62,14 +62,11 @@ def _padding(c: Context, w: Window, space: Sequence[Dim], auto: str) -> tuple[tu
     return tuple(small if upper else large), tuple(large if upper else small)
 
 
-def counts(w: Window, space: Sequence[Dim], ceil: bool) -> tuple[Dim, ...]:
-    """How many windows there are along each axis; with `ceil` one that starts inside the data may reach past the padding."""
+def counts_past(w: Window, space: Sequence[Dim]) -> tuple[Dim, ...]:
+    """How many windows there are along each axis where one that starts inside the data may reach past the padding."""
     found = []
     for d, s, span, a, b in zip(space, w.strides, w.spans, w.low, w.high):
         inside = index.sub(index.add(index.add(d, a), b), span)
-        n = index.add((index.ceildiv if ceil else index.floordiv)(inside, s), 1)
-        if ceil:
-            starts = index.add(index.floordiv(index.sub(index.add(d, a), 1), s), 1)
-            n = index.minimum(n, starts)
-        found.append(n)
+        starts = index.add(index.floordiv(index.sub(index.add(d, a), 1), s), 1)
+        found.append(index.minimum(index.add(index.ceildiv(inside, s), 1), starts))
     return tuple(found)
