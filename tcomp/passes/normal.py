@@ -1,0 +1,75 @@
+"""`Normaliser`: nodes brought to a normal form as they are made, by rules that look at a node and its operands.
+
+A rule is `rule(n, m) -> Node | None`: `n` has normal operands; the answer is built with `m` and so is normal, or None where the
+rule does not apply. Since every node is normal when its users are made, one walk over a function reaches the fixpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tcomp.ir.dtype import DType
+from tcomp.ir.graph import attributes
+from tcomp.ir.node import Dim, Node, with_operands
+from tcomp.ir.ops import OPS, apply
+
+Rule = Callable[[Node, "Normaliser"], "Node | None"]
+_ANCHORS = frozenset(["dot", "conv", "reduce"])
+
+
+@dataclass(slots=True)
+class Normaliser:
+    """Makes normal nodes. rules: by operation; those under "pointwise" are for every pointwise operation, after its own.
+
+    anchored: values computed where a product, convolution or reduction leaves its results: pointwise work on them is fused there.
+    """
+
+    rules: Mapping[str, Sequence[Rule]]
+    anchored: set[Node] = field(default_factory=set)
+    _done: dict[Node, Node] = field(default_factory=dict)
+
+    def normal(self, n: Node) -> Node:
+        """The normal form of `n`, whose operands are normal."""
+        found = self._done.get(n)
+        if found is None:
+            found = self._done[n] = self._apply_rules(n)
+        return found
+
+    def _apply_rules(self, n: Node) -> Node:
+        pointwise = OPS[n.op].kind == "pointwise"
+        for rule in (*self.rules.get(n.op, ()), *(self.rules.get("pointwise", ()) if pointwise else ())):
+            new = rule(n, self)
+            if new is not None:
+                return new
+        if n.op in _ANCHORS or (pointwise and any(o in self.anchored for o in n.operands)):
+            self.anchored.add(n)
+        return n
+
+    def change(self, old: Node, operands: tuple[Node, ...]) -> Node:
+        """What stands for `old` over normal operands."""
+        return self.normal(with_operands(old, operands))
+
+    def make(self, op: str, *operands: Node, **attrs: object) -> Node:
+        return self.normal(apply(op, *operands, **attrs))
+
+    def like(self, n: Node, operands: Iterable[Node]) -> Node:
+        """The operation of `n` on other operands, of any types that fit."""
+        return self.normal(apply(n.op, *operands, **attributes(n)))
+
+    def reshape(self, x: Node, shape: Iterable[Dim]) -> Node:
+        shape = tuple(shape)
+        return x if x.type.shape == shape else self.make("reshape", x, shape=shape)
+
+    def transpose(self, x: Node, perm: Iterable[int]) -> Node:
+        return self.make("transpose", x, perm=tuple(perm))
+
+    def broadcast(self, x: Node, shape: Iterable[Dim], axes: Iterable[int]) -> Node:
+        return self.make("broadcast", x, shape=tuple(shape), axes=tuple(axes))
+
+    def cast(self, x: Node, dtype: DType) -> Node:
+        return x if x.type.dtype == dtype else self.make("cast", x, dtype=dtype)
+
+    def full(self, value: Node, shape: tuple[Dim, ...]) -> Node:
+        """The scalar `value` (rank 0) everywhere in `shape`."""
+        return self.broadcast(value, shape, ())
