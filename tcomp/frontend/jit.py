@@ -21,6 +21,7 @@ from tcomp.frontend.signature import Call, Shapes, fits, generalised, signature_
 from tcomp.frontend.tracer import active
 from tcomp.ir.graph import Func
 
+RECENT = 8  # programs whose fast paths are tried in turn before the signature is looked up
 SPECIALISED = 4  # signatures that differ in shapes only and get a program of their own; then one symbolic program serves
 
 
@@ -79,7 +80,7 @@ def _current(own: Compiler | None) -> Compiler:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """A program that serves one signature, or all that fit its shapes."""
 
@@ -96,6 +97,7 @@ class Compiled:
             return result
         return pytree.unflatten(self.output, iter((result,) if self.output.leaves == 1 else result))
 
+    @functools.cached_property
     def fast(self) -> Callable[..., Any]:
         """The shortest way to the results for flat arrays; NotImplemented where the executable's fast path says so."""
         call = self.executable.call_flat
@@ -157,6 +159,7 @@ class Jit:
         self._families: dict[Any, Family] = {}
         self._lock = threading.RLock()
         self._fast: Callable[..., Any] = _nothing_yet
+        self._recent: tuple[Callable[..., Any], ...] = ()
         unknown = self.static - set(self.signature.parameters)
         if unknown:
             expected = f"parameters of {self._name}: {', '.join(self.signature.parameters)}"
@@ -177,6 +180,15 @@ class Jit:
             return self._dispatch(args, kwargs)
         except Exception as e:
             raise _shortened(e) from None
+
+    def at_hand(self, *args: Any) -> Any:
+        """The results by the fast path of a program used lately, or NotImplemented."""
+        for call in self._recent:
+            result = call(*args)
+            if result is not NotImplemented:
+                self._fast = call
+                return result
+        return NotImplemented
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A jitted method: one jitted function for each instance, kept in the instance."""
@@ -215,14 +227,21 @@ class Jit:
         return taken_apart(self.signature.bind(*args, **kwargs), self.static, self.dynamic)
 
     def _dispatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not kwargs and (result := self.at_hand(*args)) is not NotImplemented:
+            return result
         try:
             call = self._taken_apart(args, kwargs)
             program = self._found(call) or self._made(call)
         except Error as e:
             raise placed(e) from None
         if not kwargs and self._is_flat(args, call):
-            self._fast = program.fast()
+            self._keep(program.fast)
         return program.call(call.arrays())
+
+    def _keep(self, fast: Callable[..., Any]) -> None:
+        """Try this program first from now on."""
+        self._fast = fast
+        self._recent = (fast, *(c for c in self._recent if c is not fast))[:RECENT]
 
     def _is_flat(self, args: tuple[Any, ...], call: Call) -> bool:
         """Whether the positional arguments are the executable's arrays, one for one."""

@@ -41,10 +41,10 @@ class Program:
 
 def abstract(leaf: Any) -> Abstract | None:
     """What is known of an argument before the call; None for one that holds no array."""
-    if isinstance(leaf, type):
-        return None
     if isinstance(leaf, (np.ndarray, np.generic)):
         return Abstract(element_type(leaf.dtype), leaf.shape)
+    if isinstance(leaf, type):
+        return None
     if isinstance(leaf, Spec):
         return Abstract(leaf.dtype, leaf.shape)
     if isinstance(leaf, bool):

@@ -55,6 +55,8 @@ def element_type(dtype: object) -> DType:
     """The element type of anything NumPy takes for a dtype. TC0103 for one without code."""
     if isinstance(dtype, DType):
         return dtype
+    if isinstance(dtype, np.dtype) and (known := from_numpy(dtype)) is not None:
+        return known
     try:
         found = from_numpy(np.dtype(dtype).newbyteorder("="))  # type: ignore[call-overload]
     except TypeError:

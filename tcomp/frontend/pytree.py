@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tree:
@@ -28,6 +30,7 @@ class Leaf:
     """Marks a leaf in a Tree."""
 
 
+_COMMON = frozenset((np.ndarray, int, float, bool, str))  # leaves that need no closer look
 LEAF = Tree(Leaf)
 NOTHING = Tree(type(None))
 
@@ -40,6 +43,9 @@ def flatten(x: Any) -> tuple[list[Any], Tree]:
 
 def _flatten(x: Any, leaves: list[Any]) -> Tree:
     kind = type(x)
+    if kind in _COMMON:
+        leaves.append(x)
+        return LEAF
     if x is None:
         return NOTHING
     if kind is tuple or kind is list or isinstance(x, (tuple, list)):

@@ -45,7 +45,7 @@ SAME = {
     "average": (lambda xp, x: (xp.average(x), xp.average(x, axis=1, weights=xp.abs(x[0]))), [A]),
     "cumsum": (lambda xp, x: (xp.cumsum(x), xp.cumsum(x, axis=1), xp.cumprod(x, axis=0)), [K]),
     "cumulative_sum": (lambda xp, x: xp.cumulative_sum(x, axis=1, include_initial=True), [A]),
-    "diff": (lambda xp, x: (xp.diff(x), xp.diff(x, n=2, axis=0)), [A]),
+    "diff": (lambda xp, x: (xp.diff(x), xp.diff(x, n=2, axis=0), xp.diff(x, axis=0, prepend=1, append=x[:1])), [A]),
     "median": (lambda xp, x: (xp.median(x), xp.median(x, axis=0), xp.median(x, axis=1, keepdims=True)), [A]),
     "reshape": (lambda xp, x: (xp.reshape(x, (2, -1)), xp.reshape(x, -1), xp.ravel(x)), [A]),
     "axes": (lambda xp, x: (xp.moveaxis(x, 0, -1), xp.swapaxes(x, 0, 2), xp.transpose(x), xp.permute_dims(x, (2, 0, 1))), [C]),
@@ -234,5 +234,8 @@ def test_dtype_questions():
     assert tnp.result_type(A, 2.0) == np.float32
     assert tnp.can_cast(np.int8, np.int16)
     assert tnp.isdtype(np.float32, "real floating")
+    info = tnp.__array_namespace_info__()
+    assert info.default_dtypes()["indexing"] == np.int64
+    assert list(info.dtypes(kind="real floating")) == ["float32", "float64"]
     assert tnp.finfo(np.float32).eps == np.finfo(np.float32).eps
     assert run(lambda x: x.astype(x.dtype) * (x.ndim + len(x) + x.size), A).dtype == np.float32

@@ -79,15 +79,44 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
     return np.from_dlpack(x)
 
 
-QUESTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (result_type, can_cast, isdtype, finfo, iinfo, shape, ndim, size, iscomplexobj, isrealobj, from_dlpack)
-}
-FUNCTIONS.update(QUESTIONS)
-
 _NUMERIC = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "bool_", "intp"),
 )
+
+
+class NamespaceInfo:
+    """What the array API standard lets a program ask about this namespace."""
+
+    def capabilities(self) -> dict[str, Any]:
+        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        return "cpu"
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
+        names = {"real floating": np.float64, "integral": np.int64, "indexing": np.int64}
+        return {k: np.dtype(v) for k, v in names.items()}
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
+        found = {n: np.dtype(n) for n in ("bool", *_NUMERIC[:8], "float32", "float64")}
+        return {n: t for n, t in found.items() if kind is None or np.isdtype(t, kind)}
+
+
+def namespace_info() -> NamespaceInfo:
+    """Devices, dtypes and capabilities, as the array API standard asks for them."""
+    return NamespaceInfo()
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (result_type, can_cast, isdtype, finfo, iinfo, shape, ndim, size, iscomplexobj, isrealobj, from_dlpack)
+}
+FUNCTIONS.update(QUESTIONS)
+QUESTIONS["__array_namespace_info__"] = namespace_info
+
 DTYPES: dict[str, Any] = {
     **{n: getattr(np, n) for n in _NUMERIC},
     "bool": np.bool_,

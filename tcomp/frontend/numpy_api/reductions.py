@@ -263,10 +263,13 @@ _scan("cumsum", "add", "cumulative_sum")
 _scan("cumprod", "mul", "cumulative_prod")
 
 
-@public("x")
-def diff(x: Any, /, n: int = 1, axis: int = -1) -> Traced:
-    """Differences of neighbours, taken `n` times; of bools, whether they differ."""
+@public("x", "prepend", "append")
+def diff(x: Any, /, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any = None) -> Traced:
+    """Differences of neighbours, taken `n` times; of bools, whether they differ. Ends may be put before and after first."""
     line = strong(x)
+    ends = [v if v is None or strong(v).ndim else FUNCTIONS["full_like"](line.take([0], axis), v) for v in (prepend, append)]
+    if prepend is not None or append is not None:
+        line = FUNCTIONS["concat"]([v for v in (ends[0], line, ends[1]) if v is not None], axis=axis)
     before = (slice(None),) * shapes.axis(axis, line.ndim)
     minus = FUNCTIONS["not_equal" if line.dtype.kind == "b" else "subtract"]
     for _ in range(n):
