@@ -267,10 +267,12 @@ _scan("cumprod", "mul", "cumulative_prod")
 def diff(x: Any, /, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any = None) -> Traced:
     """Differences of neighbours, taken `n` times; of bools, whether they differ. Ends may be put before and after first."""
     line = strong(x)
-    ends = [v if v is None or strong(v).ndim else FUNCTIONS["full_like"](line.take([0], axis), v) for v in (prepend, append)]
+    one = shapes.axis(axis, line.ndim)
+    edge = tuple(1 if a == one else d for a, d in enumerate(line.shape))
+    ends = [v if v is None or strong(v).ndim else FUNCTIONS["broadcast_to"](v, edge) for v in (prepend, append)]
     if prepend is not None or append is not None:
         line = FUNCTIONS["concat"]([v for v in (ends[0], line, ends[1]) if v is not None], axis=axis)
-    before = (slice(None),) * shapes.axis(axis, line.ndim)
+    before = (slice(None),) * one
     minus = FUNCTIONS["not_equal" if line.dtype.kind == "b" else "subtract"]
     for _ in range(n):
         line = minus(line[(*before, slice(1, None))], line[(*before, slice(None, -1))])
