@@ -1,10 +1,204 @@
-"""`Call`: runtime routines, written as internal functions of the module."""
+"""`Call`: runtime routines, written as internal functions of the module.
+
+`sort` and `top_k` order one line (all else fixed) at a time: a bottom-up merge sort of positions, stable, by keys that stay where
+they are; NaN counts as larger than all else. Their memory is the heap's: without it the block ends with TC0606's status.
+"""
 
 from __future__ import annotations
 
-from tcomp.codegen.llvm.writer import Writer
+from tcomp.codegen.llvm import loops
+from tcomp.codegen.llvm.address import access, address, text
+from tcomp.codegen.llvm.builder import FunctionBuilder
+from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory
+from tcomp.codegen.llvm.writer import REGISTER, Writer
+from tcomp.ir import index
+from tcomp.ir.artifact import STATUS_CODES
+from tcomp.ir.dtype import DType
+from tcomp.ir.node import Node
 from tcomp.ir.stmts import Call
+from tcomp.ir.tile import window
+
+_NO_MEMORY = next(k for k, code in STATUS_CODES.items() if code == "TC0606") << 32
+_DESCENDING = {"sort": ("descending", False), "top_k": ("largest", True)}
 
 
 def call(w: Writer, s: Call) -> None:
-    raise NotImplementedError(s.routine)
+    """Order every line of the input along the axis; what the outputs have room for is written."""
+    flag, default = _DESCENDING[s.routine]
+    attrs = dict(s.attrs)
+    source = s.inputs[0]
+    dtype: DType = window(source).buffer.dtype
+    rank = window(source).rank
+    axis = int(attrs.get("axis", -1)) % rank
+    name = _sorter(w, dtype, bool(attrs.get(flag, default)))
+    windows = (source, *s.outputs)
+    starts = [address(w, access(w, n).buffer, access(w, n).base) for n in windows]
+    _lines(w, windows, axis, [a for a in range(rank) if a != axis], starts, name)
+
+
+def _lines(w: Writer, windows: tuple[Node, ...], axis: int, rest: list[int], pointers: list[str], name: str) -> None:
+    """Loops over the other axes, then one call for the line that starts at `pointers`."""
+    if not rest:
+        _line(w, windows, axis, pointers, name)
+        return
+    extent = window(windows[0]).extents[rest[0]]
+
+    def body(counter: str, _: list[str]) -> list[str]:
+        moved = [_step(w, p, n, rest[0], counter) for p, n in zip(pointers, windows)]
+        _lines(w, windows, axis, rest[1:], moved, name)
+        return []
+
+    loops.counted(w, "0", text(w, extent), 1, [], body, certain=False)
+
+
+def _step(w: Writer, pointer: str, n: Node, axis: int, counter: str) -> str:
+    offset = w.b.value(f"mul i64 {counter}, {_stride(w, n, axis)}")
+    return w.b.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+
+def _stride(w: Writer, n: Node, axis: int) -> str:
+    """The bytes between neighbours along a tile axis."""
+    a = access(w, n)
+    assert not a.bent, f"{a.buffer.name}: a routine on a window that is no plain part of its buffer"
+    return text(w, index.mul(a.strides[axis], a.buffer.dtype.bytes))
+
+
+def _line(w: Writer, windows: tuple[Node, ...], axis: int, pointers: list[str], name: str) -> None:
+    count, kept = (text(w, window(n).extents[axis]) for n in windows[:2])
+    places = ", ".join(f"ptr {p}, i64 {_stride(w, n, axis)}" for p, n in zip(pointers, windows))
+    status = w.b.value(f"call i64 {name}({places}, i64 {count}, i64 {kept})")
+    failed, ok = w.b.fresh("failed"), w.b.fresh("ok")
+    w.b.branch_if(w.b.value(f"icmp ne i64 {status}, 0"), failed, ok)
+    w.b.start(failed)
+    w.b.effect(f"ret i64 {status}")
+    w.b.start(ok)
+
+
+# --- the sorter of one line ----------------------------------------------------------------------------
+
+
+def _sorter(w: Writer, dtype: DType, descending: bool) -> str:
+    name = f"sort_{dtype}_{'down' if descending else 'up'}"
+    return w.b.module.helper(name, lambda: _sorter_text(w, name, dtype, descending))
+
+
+def _sorter_text(w: Writer, name: str, dtype: DType, descending: bool) -> str:
+    """(keys, their stride, values, stride, positions, stride, number of keys, number kept) -> status."""
+    b = FunctionBuilder(w.b.module)
+    _allocate(b)
+    _number_positions(b)
+    _merge_passes(b, Elements(b, 1, w.features), dtype, descending)
+    _write_line(b, MEMORY[dtype.name], dtype.bytes)
+    places = "ptr %keys, i64 %step, ptr %values, i64 %value.step, ptr %places, i64 %place.step"
+    return f"define internal i64 @{name}({places}, i64 %n, i64 %kept) nounwind noinline {{\n{b.body()}\n}}"
+
+
+def _allocate(b: FunctionBuilder) -> None:
+    """Two arrays of positions, %first and %second."""
+    b.branch_if(b.value("icmp slt i64 %kept, 1"), "nothing", "some")
+    b.start("nothing")
+    b.effect("ret i64 0")
+    b.start("some")
+    bytes_needed = b.value("shl i64 %n, 4")
+    b.module.declare("ptr @malloc(i64)")
+    b.module.declare("void @free(ptr)")
+    b.effect(f"%first = call ptr @malloc(i64 {bytes_needed})")
+    b.branch_if(b.value("icmp eq ptr %first, null"), "full", "ready")
+    b.start("full")
+    b.effect(f"ret i64 {_NO_MEMORY}")
+    b.start("ready")
+    b.effect("%second = getelementptr i64, ptr %first, i64 %n")
+    b.branch("number")
+
+
+def _number_positions(b: FunctionBuilder) -> None:
+    b.start("number")
+    b.effect("%k = phi i64 [ 0, %ready ], [ %k.next, %number ]")
+    b.effect(f"store i64 %k, ptr {b.value('getelementptr i64, ptr %first, i64 %k')}")
+    b.effect("%k.next = add i64 %k, 1")
+    b.branch_if(b.value("icmp slt i64 %k.next, %n"), "number", "pass")
+
+
+def _merge_passes(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool) -> None:
+    """Runs of %width in %from become runs twice as long in %to, until one is left (in %from)."""
+    b.start("pass")
+    b.effect("%width = phi i64 [ 1, %number ], [ %double, %passed ]")
+    b.effect("%from = phi ptr [ %first, %number ], [ %to, %passed ]")
+    b.effect("%to = phi ptr [ %second, %number ], [ %from, %passed ]")
+    b.effect("%double = shl i64 %width, 1")
+    b.branch_if(b.value("icmp slt i64 %width, %n"), "run", "write")
+    b.start("run")
+    b.effect("%low = phi i64 [ 0, %pass ], [ %low.next, %merged ]")
+    b.effect("%low.next = add i64 %low, %double")
+    b.module.declare("i64 @llvm.smin.i64(i64, i64)")
+    b.effect(f"%middle = call i64 @llvm.smin.i64(i64 {b.value('add i64 %low, %width')}, i64 %n)")
+    b.effect("%high = call i64 @llvm.smin.i64(i64 %low.next, i64 %n)")
+    b.branch("merge")
+    _merge(b, e, dtype, descending)
+    b.start("merged")
+    b.branch_if(b.value("icmp slt i64 %low.next, %n"), "run", "passed")
+    b.start("passed")
+    b.branch("pass")
+
+
+def _merge(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool) -> None:
+    """One element: the right run's where the left is used up or its key surely comes before."""
+    b.start("merge")
+    for name, first in (("i", "%low"), ("j", "%middle"), ("o", "%low")):
+        b.effect(f"%{name} = phi i64 [ {first}, %run ], [ %{name}.next, %merge ]")
+    left = _position(b, "%i", "%middle")
+    right = _position(b, "%j", "%high")
+    before = _before(b, e, dtype, _key(b, e, dtype, right), _key(b, e, dtype, left), descending)
+    used_up = b.value("icmp sge i64 %i, %middle")
+    wanted = b.value(f"or i1 {used_up}, {before}")
+    take = b.value(f"and i1 {b.value('icmp slt i64 %j, %high')}, {wanted}")
+    chosen = b.value(f"select i1 {take}, i64 {right}, i64 {left}")
+    b.effect(f"store i64 {chosen}, ptr {b.value('getelementptr i64, ptr %to, i64 %o')}")
+    step = b.value(f"zext i1 {take} to i64")
+    b.effect(f"%j.next = add i64 %j, {step}")
+    b.effect(f"%i.next = add i64 %i, {b.value(f'xor i64 {step}, 1')}")
+    b.effect("%o.next = add i64 %o, 1")
+    b.branch_if(b.value("icmp slt i64 %o.next, %high"), "merge", "merged")
+
+
+def _position(b: FunctionBuilder, at: str, end: str) -> str:
+    """The position at `at`, or the run's last one where it is used up."""
+    last = b.value(f"sub i64 {end}, 1")
+    kept = b.value(f"call i64 @llvm.smin.i64(i64 {at}, i64 {last})")
+    return b.value(f"load i64, ptr {b.value(f'getelementptr i64, ptr %from, i64 {kept}')}")
+
+
+def _key(b: FunctionBuilder, e: Elements, dtype: DType, position: str) -> str:
+    pointer = b.value(f"getelementptr i8, ptr %keys, i64 {b.value(f'mul i64 {position}, %step')}")
+    return from_memory(e, dtype, b.value(f"load {MEMORY[dtype.name]}, ptr {pointer}, align {dtype.bytes}"))
+
+
+def _before(b: FunctionBuilder, e: Elements, dtype: DType, x: str, y: str, descending: bool) -> str:
+    """Whether key x comes before key y, NaN as the largest."""
+    if descending:
+        x, y = y, x
+    element = REGISTER[dtype.name]
+    if not dtype.is_float:
+        return e.compare("icmp slt" if dtype.kind == "int" else "icmp ult", element, x, y)
+    number = e.compare("fcmp ord", element, x, x)
+    above = b.value(f"and i1 {number}, {e.compare('fcmp uno', element, y, y)}")
+    return b.value(f"or i1 {e.compare('fcmp olt', element, x, y)}, {above}")
+
+
+def _write_line(b: FunctionBuilder, element: str, size: int) -> None:
+    """The first %kept values and positions."""
+    b.start("write")
+    b.branch("out")
+    b.start("out")
+    b.effect("%r = phi i64 [ 0, %write ], [ %r.next, %out ]")
+    position = b.value(f"load i64, ptr {b.value('getelementptr i64, ptr %from, i64 %r')}")
+    source = b.value(f"getelementptr i8, ptr %keys, i64 {b.value(f'mul i64 {position}, %step')}")
+    x = b.value(f"load {element}, ptr {source}, align {size}")
+    for kind, value, base, step in ((element, x, "%values", "%value.step"), ("i64", position, "%places", "%place.step")):
+        target = b.value(f"getelementptr i8, ptr {base}, i64 {b.value(f'mul i64 %r, {step}')}")
+        b.effect(f"store {kind} {value}, ptr {target}, align {size if kind == element else 8}")
+    b.effect("%r.next = add i64 %r, 1")
+    b.branch_if(b.value("icmp slt i64 %r.next, %kept"), "out", "end")
+    b.start("end")
+    b.effect("call void @free(ptr %first)")
+    b.effect("ret i64 0")
