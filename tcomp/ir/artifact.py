@@ -11,11 +11,11 @@ other (-1 where only the data decides). It returns a status word: 0, or the asse
 | slot of frame | what |
 |---|---|
 | 0 | status word, 0 at the start: code << 32 or node; the first fault wins |
-| 1 | number of threads walking |
+| 1 | number of threads walking; 0: one, which puts the nanoseconds of each phase into the first line of its counters |
 | 2 | arena, 64-byte aligned (4096 where it is large) |
 | 3 | scratch: thread t owns [base + t * scratch bytes, + scratch bytes) |
 | 4 | table of constants' addresses |
-| 5 | counters: `Artifact.counters` lines of 64 bytes, all zero at the start |
+| 5 | counters: `Artifact.counters` lines of 64 bytes, two for each phase of each launch, all zero at the start |
 | 6 | table of symbols' values |
 | 7 | table of inputs' addresses (C-contiguous; aligned to the element) |
 | 8 | table of outputs' addresses; those with a data-dependent size are allocated by main with `tc_alloc` and put here |

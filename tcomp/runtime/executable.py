@@ -26,6 +26,7 @@ from tcomp.ir.artifact import STATUS_CODES, Artifact, CodeObject, Port
 from tcomp.runtime import arrays, callobject, guards, loader
 from tcomp.runtime import artifact as artifact_file
 from tcomp.runtime.callobject import CallSpec
+from tcomp.runtime.profile import Profile, profile
 
 SHORT_FLOPS = 200_000  # a call of fewer takes microseconds: it keeps the GIL and runs on one thread
 _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -189,13 +190,17 @@ class Executable:
 
     def _slow(self, values: tuple[Any, ...]) -> Any:
         """The call on values that did not fit at once, or whose fault is to be told."""
-        given = guards.by_position(self.inputs, values, self._defaults)
-        taken = [arrays.take(port, value) for port, value in zip(self.inputs, given)]
-        guards.check_shapes(self.inputs, [a.shape for a in taken], self.artifact.symbols)
-        status, results = callobject.call(self.spec, taken)
+        status, results = callobject.call(self.spec, self._taken(values))
         if status:
             raise self._fault(status)
         return arrays.give(results, any(map(arrays.is_torch, values)))
+
+    def _taken(self, values: tuple[Any, ...]) -> list[np.ndarray]:
+        """The inputs as arrays that fit, or the error that says why one does not."""
+        given = guards.by_position(self.inputs, values, self._defaults)
+        taken = [arrays.take(port, value) for port, value in zip(self.inputs, given)]
+        guards.check_shapes(self.inputs, [a.shape for a in taken], self.artifact.symbols)
+        return taken
 
     def _fault(self, status: int) -> Error:
         """The error that a status word stands for."""
@@ -217,6 +222,11 @@ class Executable:
     def report(self) -> Report:
         """How each operation was realised, bytes, flops, compile times: JSON data that prints readably."""
         return Report(json.loads(json.dumps(self.artifact.report)))
+
+    def profile(self, *values: Any) -> Profile:
+        """Time, bytes and flops of every launch on these inputs, on one thread; prints as a table."""
+        self.call_flat(*values)
+        return profile(self.artifact, self.spec, self._taken(values))
 
     def save(self, path: str | Path) -> None:
         """Write the program as a `.tcomp` file; `tcomp.load` reads it."""

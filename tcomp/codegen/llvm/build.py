@@ -19,7 +19,7 @@ from tcomp.ir.module import Module
 from tcomp.ir.node import Dim
 from tcomp.ir.stmts import Launch, Main
 from tcomp.ir.types import Buffer
-from tcomp.ir.work import flops
+from tcomp.ir.work import flops, launch_bytes, launch_flops
 
 
 def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str, str], report: dict[str, object]) -> Artifact:
@@ -42,7 +42,7 @@ def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str,
         objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), data),),
         constants=constants,
         texts={**texts, "llvm": text},
-        report={**report, "flops": work, "bytes": _bytes(main, constants, data)},
+        report={**report, "flops": work, "bytes": _bytes(main, constants, data), "launches": _launches(program, main)},
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
         flops=work,
@@ -72,6 +72,16 @@ def _checked(program: Module) -> Main:
 def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes) -> dict[str, object]:
     """What a program takes: memory of one call (an expression where sizes are symbolic), constants, code."""
     return {"arena": _dimension(main.arena), "constants": sum(c.data.nbytes for c in constants), "code": len(data)}
+
+
+def _launches(program: Module, main: Main) -> list[object]:
+    """Of each launch in order, as the profile reads it: kernel, number of phases, bytes of its buffers, flops."""
+    rows: list[object] = []
+    for s in main.body:
+        if isinstance(s, Launch):
+            kernel = program.kernel(s.kernel)
+            rows.append([s.kernel, len(kernel.phases), _dimension(launch_bytes(s, kernel)), _dimension(launch_flops(s, kernel))])
+    return rows
 
 
 def _port(buffer: Buffer) -> Port:

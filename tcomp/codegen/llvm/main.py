@@ -4,7 +4,7 @@ All threads of a call run the same straight line of launches. At each they wait 
 until none is left, and go on; nobody waits for a launch that it does not need. Every thread waits at every launch, whether
 it gets a block or not, so a wait need not be repeated at later launches. Each phase of a launch has two lines of counters,
 blocks taken and blocks done; waiting for the done blocks of one phase is the barrier before the next. A thread alone
-(slot 1 of the frame is 1) counts nothing. After a fault all threads leave at their next wait, or when they meet it.
+(slot 1 of the frame is 1 or 0) counts nothing. After a fault all threads leave at their next wait, or when they meet it.
 
 The module calls nothing but the kernels and libc.
 """
@@ -270,19 +270,30 @@ def helpers(module: ModuleBuilder, machine: Machine) -> None:
     rest = "llvm.aarch64.hint(i32 1)" if machine.family == "neon" else "llvm.x86.sse2.pause()"
     module.declare(f"void @{rest.replace('i32 1', 'i32')}")
     module.declare("i32 @sched_yield()")
+    module.declare("i32 @clock_gettime(i32, ptr)")
+    module.helper("main.now", lambda: _NOW)
     module.helper("main.phase", lambda: _PHASE)
     module.helper("main.wait", lambda: _WAIT.replace("REST", f"call void @{rest}"))
 
 
 _PHASE = """
 ; Run the blocks of a phase: all of them where this thread is alone, else those that it gets, several at a time. line: the
-; counter of blocks taken; the next line counts blocks done.
+; counter of blocks taken; the next line counts blocks done. Where the frame says 0 threads, the one that walks puts the
+; nanoseconds that the phase took into the counter, which it does not need.
 define internal i1 @main.phase(ptr %run, ptr %arguments, i64 %blocks, ptr %line, ptr %frame, ptr %scratch) nounwind {
 entry:
   %slot = getelementptr i64, ptr %frame, i64 1
   %threads = load i64, ptr %slot, align 8
   %alone = icmp slt i64 %threads, 2
-  br i1 %alone, label %range, label %look
+  br i1 %alone, label %solo, label %look
+
+solo:
+  %timed = icmp eq i64 %threads, 0
+  br i1 %timed, label %start, label %range
+
+start:
+  %began = call i64 @main.now()
+  br label %range
 
 look:
   %taken = load atomic i64, ptr %line monotonic, align 8
@@ -310,10 +321,11 @@ clip:
   br label %range
 
 range:
-  %first = phi i64 [ 0, %entry ], [ %mine, %clip ]
-  %end = phi i64 [ %blocks, %entry ], [ %last, %clip ]
-  %before = phi i64 [ 0, %entry ], [ %ran, %clip ]
-  %same = phi i64 [ 0, %entry ], [ %step, %clip ]
+  %first = phi i64 [ 0, %solo ], [ 0, %start ], [ %mine, %clip ]
+  %end = phi i64 [ %blocks, %solo ], [ %blocks, %start ], [ %last, %clip ]
+  %before = phi i64 [ 0, %solo ], [ 0, %start ], [ %ran, %clip ]
+  %same = phi i64 [ 0, %solo ], [ 0, %start ], [ %step, %clip ]
+  %since = phi i64 [ -1, %solo ], [ %began, %start ], [ -1, %clip ]
   br label %more
 
 more:
@@ -333,7 +345,17 @@ one:
 finished:
   %count = sub i64 %end, %first
   %ran1 = add i64 %before, %count
-  br i1 %alone, label %good, label %take
+  br i1 %alone, label %note, label %take
+
+note:
+  %noted = icmp sge i64 %since, 0
+  br i1 %noted, label %stop, label %good
+
+stop:
+  %now = call i64 @main.now()
+  %spent = sub i64 %now, %since
+  store i64 %spent, ptr %line, align 8
+  br label %good
 
 publish:
   %any = icmp ne i64 %ran, 0
@@ -350,6 +372,19 @@ good:
 fail:
   %swap = cmpxchg ptr %frame, i64 0, i64 %status monotonic monotonic, align 8
   ret i1 true
+}"""
+
+_NOW = """
+; The monotonic clock in nanoseconds.
+define internal i64 @main.now() nounwind {
+  %time = alloca { i64, i64 }, align 8
+  %r = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %second = getelementptr i64, ptr %time, i64 1
+  %fraction = load i64, ptr %second, align 8
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %fraction
+  ret i64 %sum
 }"""
 
 _WAIT = """
