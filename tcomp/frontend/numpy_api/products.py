@@ -53,9 +53,9 @@ def _batched(a: Node, b: Node) -> Node:
 
 
 def _own_batches(x: Node, rank: int, full: tuple[Dim, ...]) -> tuple[Node, list[int]]:
-    """x without batch axes of size 1, and which batch axes (of the result) are left."""
+    """x without batch axes of size 1 that are repeated, and which batch axes (of the result) are left."""
     offset = rank - (x.type.rank - 2)
-    own = [k for k in range(offset, rank) if x.type.shape[k - offset] != 1]
+    own = [k for k in range(offset, rank) if x.type.shape[k - offset] == full[k]]
     return reshape_node(x, (*(x.type.shape[k - offset] for k in own), *x.type.shape[-2:])), own
 
 
