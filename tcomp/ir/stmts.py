@@ -202,3 +202,8 @@ class Main:
     symbols: tuple[Node, ...]
     body: tuple[MainStmt, ...]
     arena: Dim = 0
+
+
+def is_planned(main: Main) -> bool:
+    """Whether memory and waiting are planned; until then launches run in the order of the body."""
+    return any((isinstance(s, Reserve) and s.offset is not None) or (isinstance(s, Launch) and bool(s.after)) for s in main.body)

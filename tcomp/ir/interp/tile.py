@@ -44,6 +44,7 @@ from tcomp.ir.stmts import (
     Reserve,
     Stmt,
     Store,
+    is_planned,
 )
 from tcomp.ir.types import Buffer, TileType
 
@@ -270,6 +271,7 @@ def _call(s: Call, scope: _Scope) -> None:
 def run_kernel(kernel: Kernel, buffers: Mapping[str, np.ndarray], symbols: Mapping[str, int], seed: int = 0) -> None:
     """Run all phases on the arrays of the kernel's inputs and outputs, by name; outputs are written in place.
 
+    An array for a workspace buffer is where that buffer lives; without one it gets memory of its own.
     Raises `Error` where a `Check` fails, AssertionError where the kernel breaks a rule (an access outside a buffer, ...).
     """
     scope = _Scope({}, {})
@@ -278,7 +280,9 @@ def run_kernel(kernel: Kernel, buffers: Mapping[str, np.ndarray], symbols: Mappi
     for b in (*kernel.inputs, *kernel.outputs):
         scope.buffers[b.name] = memory.adopt(b, buffers[b.name], scope.dims(b.shape), b in kernel.outputs)
     for b in kernel.workspace:
-        scope.buffers[b.name] = memory.allocate(b, scope.dims(b.shape))
+        extents = scope.dims(b.shape)
+        given = buffers.get(b.name)
+        scope.buffers[b.name] = memory.allocate(b, extents) if given is None else memory.adopt(b, given, extents, True)
     order = random.Random(seed)
     with np.errstate(all="ignore"):
         for phase in kernel.phases:
@@ -347,7 +351,7 @@ def bind_sizes(main: Main, inputs: Sequence[np.ndarray]) -> dict[str, int]:
 
 
 def _run_main_body(module: Module, main: Main, scope: _Scope, order: random.Random) -> None:
-    """Statements in order; launches between two assertions in any order that `after` allows."""
+    """Statements in order; once main is planned, launches between two assertions in any order that `after` allows."""
     arena = np.full(scope.dim(main.arena), 0xFF, np.uint8)
     waiting: list[Launch] = []
     done: set[int] = set()
@@ -355,6 +359,8 @@ def _run_main_body(module: Module, main: Main, scope: _Scope, order: random.Rand
         match s:
             case Launch():
                 waiting.append(s)
+                if not is_planned(main):
+                    _launch_all(module, waiting, done, scope, order)
             case Reserve():
                 scope.buffers[s.buffer.name] = _reserve(s, arena, scope)
             case Alias():
@@ -396,4 +402,6 @@ def _launch(kernel: Kernel, s: Launch, scope: _Scope, seed: int) -> None:
     symbols = {n["name"]: v for n, v in zip(kernel.symbols, scope.dims(s.symbols), strict=True)}
     parameters = (*kernel.inputs, *kernel.outputs)
     arrays = {b.name: scope.buffers[a].array for b, a in zip(parameters, s.arguments, strict=True)}
+    planned = [(b.name, scope.buffers.get(s.workspace(b))) for b in kernel.workspace]
+    arrays.update((name, storage.array) for name, storage in planned if storage is not None)
     run_kernel(kernel, arrays, symbols, seed)
