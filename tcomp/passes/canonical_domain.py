@@ -47,7 +47,7 @@ def after_reshape(n: Node, m: Normaliser) -> Node | None:
 
 def _working_shape(n: Node, m: Normaliser) -> Shape | None:
     """The shape to compute in, or None where no operand decides."""
-    votes = [(_weight(x, m), x.type.shape) for x in map(source, n.operands)]
+    votes: list[tuple[int, Shape]] = [(_weight(x, m), x.type.shape) for x in map(source, n.operands)]
     votes = [(w, s) for w, s in votes if w >= 0]
     if not votes:
         return None

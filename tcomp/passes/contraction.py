@@ -119,7 +119,7 @@ def _inner_order(a: Node, b: Node, batch: Axes, contract: Axes) -> Axes:
     return tuple(i for i, _ in best), tuple(j for _, j in best)
 
 
-def _moved(a: Node, b: Node, batch: Axes, pairs: list[tuple[int, ...]]) -> int:
+def _moved(a: Node, b: Node, batch: Axes, pairs: list[tuple[int, int]]) -> int:
     """How many operands that are computed need a transpose."""
     ka, kb = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     pa = batch[0] + free_axes(a.type.rank, batch[0], ka) + ka

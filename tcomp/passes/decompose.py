@@ -45,11 +45,13 @@ def _argreduce(n: Node, operands: Operands) -> Node:
 
 
 def _dot(n: Node, operands: Operands) -> Node:
-    return contraction.dot(*operands, n["batch"], n["contract"])
+    a, b = operands
+    return contraction.dot(a, b, n["batch"], n["contract"])
 
 
 def _conv(n: Node, operands: Operands) -> Node:
-    return contraction.conv(*operands, n["strides"], n["dilations"], n["groups"])
+    x, w = operands
+    return contraction.conv(x, w, n["strides"], n["dilations"], n["groups"])
 
 
 def _axis_last(rank: int, axis: int) -> tuple[int, ...]:

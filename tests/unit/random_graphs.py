@@ -19,6 +19,7 @@ from tcomp.ir.node import Node
 from tcomp.ir.ops import apply, constant, item, parameter
 
 N, M = index.symbol("n"), index.symbol("m")
+SIZED = parameter("sizes", dt.f32, (N, M))  # binds the symbols, whatever else there is
 DTYPES = (dt.f32, dt.f32, dt.f32, dt.f16, dt.bf16, dt.i32, dt.i8, dt.u8, dt.u32, dt.i64, dt.bool_)
 
 
@@ -26,7 +27,8 @@ def module_of(*results: Node, params: tuple[Node, ...] | None = None) -> Module:
     """A module whose function has these results; every node gets a place of its own."""
     func = Func("f", (), results, tuple(f"r{k}" for k in range(len(results))))
     nodes = func.nodes()
-    params = params if params is not None else tuple(n for n in nodes if n.op == "parameter")
+    if params is None:
+        params = (SIZED, *(n for n in nodes if n.op == "parameter" and n is not SIZED))
     locs = Locs()
     for k, n in enumerate(nodes):
         locs.add(n, Loc("user.py", k + 1))
@@ -38,6 +40,11 @@ def values_for(p: Node, sizes: dict[str, int], rng: np.random.Generator) -> np.n
     if p.type.dtype == dt.bool_:
         return rng.integers(0, 2, shape) > 0
     return rng.integers(0 if p.type.dtype.kind == "uint" else -3, 4, shape).astype(dt.to_numpy(p.type.dtype))
+
+
+def results(module: Module, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The results of a module of `module_of` on these arrays."""
+    return run(module.func, [np.zeros((1, 1), np.float32), *arrays])
 
 
 def same(a: np.ndarray, b: np.ndarray, bitwise: bool = False) -> bool:
@@ -65,7 +72,7 @@ SIZES = tuple({"n": n, "m": m} for n, m in ((2, 3), (1, 2), (0, 3), (3, 1), (1, 
 def random_module(seed: int, steps: int = 12, families: str = "pmrc") -> Module:
     """A random function. families: p(ointwise), m(ovement), r(eductions), c(ontractions)."""
     rng = random.Random(seed)
-    pool = [parameter("sizes", dt.f32, (N, M)), *(_leaf(rng, k) for k in range(3))]
+    pool = [SIZED, *(_leaf(rng, k) for k in range(3))]
     params = tuple(p for p in pool if p.op == "parameter")
     makers = [m for f, ms in _MAKERS.items() if f in families for m in ms]
     made = 0

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from random_graphs import SIZES, N, check_same, module_of, random_module
+from random_graphs import SIZES, N, check_same, module_of, random_module, results
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import broadcast, full, transpose
-from tcomp.ir.interp.graph import run
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply, constant, item, parameter
@@ -77,7 +76,7 @@ def test_mixed_axes_are_reduced_in_two_steps_rounded_once():
 def test_two_steps_of_16_bit_sums_do_not_round_between():
     before = module_of(apply("reduce", x(2, 2, 2, dtype=dt.f16), monoid="add", axes=(0, 2)))
     data = np.array([[[2048, 1], [0, 0]], [[1, 0], [0, 0]]], np.float16)
-    assert run(decompose(before).func, [data])[0][0] == run(before.func, [data])[0][0] == 2050
+    assert results(decompose(before), data)[0][0] == results(before, data)[0][0] == 2050
 
 
 def test_windows_are_reduced_beside_the_channels():
@@ -93,7 +92,7 @@ def test_positions_of_extremes_see_ties_and_nan(monoid: str, last: bool):
     nan = np.nan
     rows = [[1, 3, 3, 1, 2], [0.0, -0.0, 0.0, -1, 1], [nan, 1, nan, 9, 0], [-np.inf, np.inf, -np.inf, np.inf, 0]]
     data = np.array(rows, np.float32)
-    assert run(decompose(before).func, [data])[0].tolist() == run(before.func, [data])[0].tolist()
+    assert results(decompose(before), data)[0].tolist() == results(before, data)[0].tolist()
 
 
 def test_sort_along_the_first_axis():
@@ -134,7 +133,7 @@ def test_sixteen_bit_products_round_once():
         apply("dot", x(1, 3, dtype=dt.f16), x(3, 1, dtype=dt.f16, name="y"), batch=((), ()), contract=((1,), (0,)))
     )
     a, b = np.array([[2048, 1, 1]], np.float16), np.ones((3, 1), np.float16)
-    assert run(decompose(before).func, [a, b])[0][0, 0] == 2050
+    assert results(decompose(before), a, b)[0][0, 0] == 2050
 
 
 def test_empty_and_unit_contractions_are_no_products():
