@@ -8,7 +8,6 @@ right by copying: byte order, strides, alignment, subclasses. No copy is made wh
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -120,7 +119,8 @@ def to_torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
-def give(results: Sequence[np.ndarray], torch: bool) -> Any:
-    """Results as a call returns them: one alone, several as a tuple; tensors where the caller works with PyTorch."""
-    kept = [to_torch(r) if torch else r for r in results]
-    return kept[0] if len(kept) == 1 else tuple(kept)
+def give(results: Any, torch: bool) -> Any:
+    """The result of a call, or the tuple of its results, as tensors where the caller works with PyTorch."""
+    if not torch:
+        return results
+    return tuple(map(to_torch, results)) if isinstance(results, tuple) else to_torch(results)

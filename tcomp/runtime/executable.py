@@ -190,17 +190,25 @@ class Executable:
 
     def _slow(self, values: tuple[Any, ...]) -> Any:
         """The call on values that did not fit at once, or whose fault is to be told."""
-        status, results = callobject.call(self.spec, self._taken(values))
-        if status:
-            raise self._fault(status)
+        taken = self._taken(values)
+        changed = len(taken) > len(values) or any(a is not v for a, v in zip(taken, values))
+        results = self._program(*taken) if changed else NotImplemented
+        if results is NotImplemented:
+            results = self._checked_call(taken)
         return arrays.give(results, any(map(arrays.is_torch, values)))
 
-    def _taken(self, values: tuple[Any, ...]) -> list[np.ndarray]:
-        """The inputs as arrays that fit, or the error that says why one does not."""
-        given = guards.by_position(self.inputs, values, self._defaults)
-        taken = [arrays.take(port, value) for port, value in zip(self.inputs, given)]
+    def _checked_call(self, taken: list[np.ndarray]) -> Any:
+        """The call whose errors are told: of shapes, and of the program itself."""
         guards.check_shapes(self.inputs, [a.shape for a in taken], self.artifact.symbols)
-        return taken
+        status, results = callobject.call(self.spec, taken)
+        if status:
+            raise self._fault(status)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _taken(self, values: tuple[Any, ...]) -> list[np.ndarray]:
+        """The inputs as arrays of the right dtype and layout, or the error that says why one cannot be."""
+        given = guards.by_position(self.inputs, values, self._defaults)
+        return [arrays.take(port, value) for port, value in zip(self.inputs, given)]
 
     def _fault(self, status: int) -> Error:
         """The error that a status word stands for."""
@@ -225,7 +233,7 @@ class Executable:
 
     def profile(self, *values: Any) -> Profile:
         """Time, bytes and flops of every launch on these inputs, on one thread; prints as a table."""
-        self.call_flat(*values)
+        self(*values)
         return profile(self.artifact, self.spec, self._taken(values))
 
     def save(self, path: str | Path) -> None:

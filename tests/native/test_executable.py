@@ -216,6 +216,12 @@ def test_defaults_may_be_left_out(static):
     assert static.spec.threads == 1 and not static.spec.release_gil and static.spec.sizes is not None
 
 
+def test_the_native_call_declines_what_does_not_fit(exe):
+    np.testing.assert_array_equal(exe.call_flat(V, V)[0], 2 * V)
+    for values in ((V,), (V[::2], V), (V, V[:3]), (V.tolist(), V), (V * 0 + 13, V)):
+        assert exe.call_flat(*values) is NotImplemented
+
+
 def test_a_fault_is_told_and_the_next_call_is_like_any_other(exe):
     for _ in range(3):
         error = code_of(lambda: exe(np.full(40, 13), np.zeros(40, np.int64)))
