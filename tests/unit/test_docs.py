@@ -53,6 +53,13 @@ def test_files_that_are_named_exist(page):
     assert sorted(n for n in named if not (ROOT / n).exists()) == []
 
 
+@pytest.mark.parametrize("page", ["architecture.md", "lang.md"])
+def test_files_that_are_named_without_a_folder_exist(page):
+    named = set(re.findall(r"`([\w/]+\.(?:py|ll))`", (ROOT / "docs" / page).read_text()))
+    files = [f"/{p.relative_to(ROOT)}" for p in (ROOT / "tcomp").rglob("*.*")]
+    assert named and sorted(n for n in named if not any(f.endswith(f"/{n}") for f in files) and not (ROOT / n).exists()) == []
+
+
 def test_generated_pages_are_up_to_date():
     done = subprocess.run([sys.executable, "tools/generate_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
