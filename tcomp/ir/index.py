@@ -98,8 +98,13 @@ def _rejoined(coefficients: Mapping[Node, int], c: int) -> tuple[dict[Node, int]
 
 
 def _order(atom: Node) -> tuple[str, str]:
-    """A total order on atoms that does not depend on the process."""
-    return (atom.op, show(atom))
+    """A total order on atoms that does not depend on the process; remembered in the node, for sorting asks often."""
+    try:
+        return atom._order
+    except AttributeError:
+        key = (atom.op, show(atom))
+        object.__setattr__(atom, "_order", key)
+        return key
 
 
 def add(a: Dim, b: Dim) -> Dim:

@@ -22,12 +22,13 @@ _ARITHMETIC: dict[str, Callable[..., Dim]] = {}  # filled by ir/index.py, which 
 class Node:
     """A hash-consed value: `op` applied to `operands` under `attrs`, of type `type`. Made by `node`, never changed."""
 
-    __slots__ = ("__weakref__", "_hash", "attrs", "op", "operands", "type")
+    __slots__ = ("__weakref__", "_hash", "_order", "attrs", "op", "operands", "type")
     op: str
     operands: tuple[Node, ...]
     attrs: Attrs
     type: Any
     _hash: int
+    _order: tuple[str, str]  # the place of an index atom among others; set by ir/index.py when it is first asked for
 
     def __hash__(self) -> int:
         return self._hash
