@@ -75,6 +75,30 @@ def user_cache() -> Cache | None:
         return None
 
 
+def artifact_for(key: str, make: Callable[[], Artifact]) -> Artifact:
+    """The artifact of a key from the user's cache, or a new one, which is kept."""
+    kept = user_cache()
+    found = kept.artifact(key) if kept is not None else None
+    if found is not None:
+        return found
+    made = make()
+    if kept is not None:
+        kept.put_artifact(key, made)
+    return made
+
+
+def code_for(key: str, make: Callable[[], bytes]) -> bytes:
+    """The object code of a key from the user's cache, or new code, which is kept."""
+    kept = user_cache()
+    found = kept.code(key) if kept is not None else None
+    if found is not None:
+        return found
+    made = make()
+    if kept is not None:
+        kept.put_code(key, made)
+    return made
+
+
 class Cache:
     """A cache folder. Raises PermissionError where others could write in it, OSError where it cannot be made."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.runtime import cache as cache_module
-from tcomp.runtime.cache import Cache, compiler_fingerprint, default_folder, key, user_cache
+from tcomp.runtime.cache import Cache, artifact_for, code_for, compiler_fingerprint, default_folder, key, user_cache
 
 
 def artifact(tag: int, size: int = 1000) -> Artifact:
@@ -158,6 +158,18 @@ def test_the_environment_chooses(tmp_path, monkeypatch):
     monkeypatch.delenv("TCOMP_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_folder() == tmp_path / "tcomp"
+    user_cache.cache_clear()
+
+
+def test_what_is_missing_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TCOMP_CACHE_DIR", str(tmp_path))
+    made = []
+    for on, calls in (("1", 1), ("1", 1), ("0", 2), ("0", 3)):
+        monkeypatch.setenv("TCOMP_CACHE", on)
+        user_cache.cache_clear()
+        assert artifact_for(key("a"), lambda: made.append("a") or artifact(5)).name == "program5"
+        assert code_for(key("c"), lambda: made.append("c") or b"code") == b"code"
+        assert made.count("a") == made.count("c") == calls
     user_cache.cache_clear()
 
 
