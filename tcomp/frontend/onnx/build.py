@@ -28,7 +28,8 @@ class Equal(Exception):
 
 def unify(a: Dim, b: Dim) -> Dim:
     """The dimension that two sizes are when they have to be equal. Raises `Equal` where a symbol has to become the other one,
-    `Error` (TC0203) where both are known and differ. Of two different expressions it is the shorter one: `relabel` asserts them at run time."""
+    `Error` (TC0203) where both are known and differ. Of two different expressions it is the shorter one: `relabel` asserts
+    them at run time."""
     if a == b:
         return a
     if isinstance(a, int) and isinstance(b, int):
