@@ -202,21 +202,30 @@ def extent(s: slice, size: Dim) -> tuple[Dim, Dim, int]:
     if any(isinstance(b, Traced) for b in (s.start, s.stop)):
         hint = "take a window of known size with x[start + arange(size)]"
         raise Error("TC0101", "a slice with a traced bound", "bounds that are known while tracing", hint=hint)
-    low, high = (0, size) if step > 0 else (-1, index.sub(size, 1))
-    begin = (low if step > 0 else high) if s.start is None else _clamped(raw(s.start), size, low, high)
-    end = (high if step > 0 else low) if s.stop is None else _clamped(raw(s.stop), size, low, high)
-    span = index.sub(end, begin) if step > 0 else index.sub(begin, end)
+    if step > 0:
+        begin = 0 if s.start is None else _from_start(s.start, size, 0)
+        end = size if s.stop is None else index.minimum(_from_start(s.stop, size), size)
+        if s.start is not None and end == size and step == 1 and begin not in (0, raw(s.start)):
+            return begin, index.minimum(index.mul(raw(s.start), -1), size), 1  # the last few
+        span = index.sub(end, begin)
+    else:
+        last = index.sub(size, 1)
+        begin = last if s.start is None else index.minimum(_from_start(s.start, size), last)
+        end = -1 if s.stop is None else _from_start(s.stop, size, -1)
+        span = index.sub(begin, end)
     return begin, index.maximum(index.ceildiv(span, abs(step)), 0), step
 
 
-def _clamped(bound: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
-    """A bound of a slice, negative ones counted from the end, between `low` and `high`."""
-    below, above = index.bounds(bound)
-    if above is not None and above < 0:
-        bound = index.add(bound, size)
-    elif below is None or below < 0:
-        raise Error("TC0105", f"the symbolic bound {index.show(bound)}, which may be negative", "one whose sign is known")
-    return index.minimum(index.maximum(bound, low), high)
+def _from_start(bound: Any, size: Dim, least: int | None = None) -> Dim:
+    """A bound of a slice counted from the start of the axis, and at least `least`. What is left unclamped belongs to an empty
+    slice, which reads nothing; so that equal counts have equal forms."""
+    low, high = index.bounds(raw(bound))
+    if low is not None and low >= 0:
+        return raw(bound)
+    if high is None or high >= 0:
+        raise Error("TC0105", f"the symbolic bound {bound}, which may be negative", "one whose sign is known")
+    moved = index.add(raw(bound), size)
+    return moved if least is None else index.maximum(moved, least)
 
 
 def _advanced(x: Node, entries: list[Entry]) -> Node:

@@ -127,6 +127,17 @@ def test_slices_of_symbolic_sizes(key):
         assert same(Interpreted(program.func, None)(x), x[key]), n
 
 
+def test_equal_counts_of_symbolic_slices_have_equal_forms():
+    def fn(x):
+        y = x[1:-1] + x[2:] + x[:-2]
+        return y[1:-1] + y[2:] + y[:-2] + x[-3:].sum() + x[-3:][:2].sum()
+
+    func = trace(fn, (spec("f64[n]"),)).func
+    for n in range(7):
+        x = np.arange(float(n))
+        assert same(Interpreted(func, None)(x), fn(x)), n
+
+
 def test_single_positions_of_symbolic_sizes_are_checked():
     execute = Interpreted(trace(lambda x: (x[0], x[-1]), (spec("i32[n, 3]"),)).func, None)
     x = np.arange(6, dtype=np.int32).reshape(2, 3)
