@@ -24,7 +24,7 @@ from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
-from tcomp.ir.printer import print_module
+from tcomp.ir.printer import large_constants, print_module
 from tcomp.passes.decompose import decompose
 from tcomp.passes.expand import expand
 from tcomp.passes.memory_plan import memory_plan
@@ -55,9 +55,12 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
 PASSES: dict[str, Pass] = passes_for(machine_for("cpu")[0])
 
 
-def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass] = PASSES) -> Module:
-    """`module` after the named passes: verified between them as TCOMP_CHECK says, dumped as TCOMP_DUMP says."""
-    for number, name in enumerate(names):
+def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass] = PASSES, first: int = 1) -> Module:
+    """`module` after the named passes: verified between them as TCOMP_CHECK says, dumped as TCOMP_DUMP says.
+
+    first: the number of the first pass in the names of dumps.
+    """
+    for number, name in enumerate(names, first):
         if name not in passes:
             raise Error("TC0401", f"a pass `{name}`", f"one of {', '.join(sorted(passes))}")
         start = time.perf_counter()
@@ -76,7 +79,7 @@ def check(name: str, before: Module, after: Module) -> None:
         from tcomp.ir.verify import verify
 
         verify(after)
-    if level >= 2 and print_module(parse(print_module(after))) != print_module(after):
+    if level >= 2 and print_module(parse(print_module(after), large_constants(after))) != print_module(after):
         raise Error("TC0001", f"the text of the module after `{name}` does not survive a round trip")
 
 
@@ -110,8 +113,9 @@ def lower_func(func: Func, options: Options) -> Stages:
     passes = passes_for(machine)
     module = Module("graph", func.name, func, target=options.target)
     modules: dict[str, Module] = {module.stage: module}
-    for name in PIPELINE:
-        module = run_passes(module, (name,), passes)
+    _dump(f"00-{module.stage}", module)
+    for number, name in enumerate(PIPELINE, 1):
+        module = run_passes(module, (name,), passes, number)
         modules[module.stage] = module
     return Stages(modules, options)
 
