@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-HEAVY = ("onnx", "egglog", "z3", "ortools", "sqlalchemy", "click", "rich", "networkx", "opt_einsum", "safetensors")
+HEAVY = ("onnx", "egglog", "z3", "ortools", "sqlalchemy", "click", "rich")
 
 
 @cache
