@@ -1,5 +1,7 @@
 """Functions of tcomp.numpy against NumPy's: in a trace, through NumPy's protocols, and run at once."""
 
+import warnings
+
 import numpy as np
 import pytest
 from frontend_support import interpreter, run, same
@@ -239,3 +241,26 @@ def test_dtype_questions():
     assert list(info.dtypes(kind="real floating")) == ["float32", "float64"]
     assert tnp.finfo(np.float32).eps == np.finfo(np.float32).eps
     assert run(lambda x: x.astype(x.dtype) * (x.ndim + len(x) + x.size), A).dtype == np.float32
+
+
+EMPTY = [np.zeros(0, np.float32), np.zeros((0, 3), np.float32), np.zeros((2, 0, 3), np.int32)]
+SCALAR = [np.array(2.5, np.float32), np.array(3, np.int8)]
+ANY_SHAPE = {
+    "sum": lambda xp, x: (xp.sum(x), xp.sum(x, axis=0), xp.sum(x, axis=-1, keepdims=True), xp.prod(x), xp.mean(x)),
+    "variance": lambda xp, x: (xp.var(x), xp.std(x, ddof=1), xp.median(x), xp.count_nonzero(x)),
+    "tests": lambda xp, x: (xp.any(x), xp.all(x, axis=0), xp.cumsum(x), xp.cumsum(x, axis=0)),
+    "shape": lambda xp, x: (xp.reshape(x, (-1,)), x.T, xp.stack([x, x]), xp.tile(x, 2), xp.repeat(x, 2), xp.expand_dims(x, -1)),
+    "order": lambda xp, x: (xp.flip(x), xp.roll(x, 1), xp.sort(x, axis=None), xp.argsort(x), xp.searchsorted(x.ravel(), 1.0)),
+    "values": lambda xp, x: (xp.exp(x), xp.where(x > 1, x, 0), xp.clip(x, 0, 1), xp.outer(x, x), xp.tensordot(x, x, axes=0)),
+    "parts": lambda xp, x: (x[...], x[None], xp.take(x, np.zeros(0, int)), xp.linalg.norm(x), xp.pad(x, 1)),
+}
+
+
+@pytest.mark.parametrize("x", EMPTY + SCALAR, ids=lambda x: f"{x.dtype}{x.shape}")
+@pytest.mark.parametrize("name", ANY_SHAPE)
+def test_empty_arrays_and_scalars(name, x):
+    fn = ANY_SHAPE[name]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = fn(np, x)
+    check(run(lambda x: fn(tnp, x), x), want)

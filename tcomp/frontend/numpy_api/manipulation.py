@@ -350,12 +350,14 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     """Elements added before and after along each axis: a constant, or copies (edge, reflect, symmetric, wrap)."""
     wide = strong(x)
     widths = _widths(pad_width, wide.ndim)
+    if not widths:
+        return wide
     if mode == "constant":
         n = wide.node
         value = cast(strong(constant_values).node, n.type.dtype)
         if value.type.shape:
             raise Error("TC0105", f"pad with constant_values of shape {show_shape(value.type.shape)}", "one value for all sides")
-        low, high = zip(*widths) if widths else ((), ())
+        low, high = zip(*widths)
         return Traced(apply("pad", n, value, low=tuple(map(raw, low)), high=tuple(map(raw, high))))
     for a, (low, high) in enumerate(widths):
         if low or high:
@@ -365,6 +367,8 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
 
 
 def _widths(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:
+    if rank == 0:
+        return []
     if isinstance(pad_width, dict):
         given = {shapes.axis(a, rank): w for a, w in pad_width.items()}
         return [_pair(given.get(a, 0)) for a in range(rank)]

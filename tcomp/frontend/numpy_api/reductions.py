@@ -37,6 +37,11 @@ def reduce_node(x: Node, monoid: str, axes: tuple[int, ...], keepdims: bool) -> 
     return reshape_node(small, tuple(1 if a in axes else d for a, d in enumerate(x.type.shape)))
 
 
+def _axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """The axes of a reduction; as in NumPy a scalar has an axis 0 here."""
+    return () if rank == 0 and axis in (0, -1) else shapes.axes(axis, rank)
+
+
 def _masked(x: Node, where: Any, fill: Any) -> Node:
     """`x` with `fill` where the mask does not hold."""
     if where is None or where is True:
@@ -70,7 +75,7 @@ def prod(
 def _reduced(n: Node, monoid: str, axis: Any, keepdims: bool) -> Node:
     if n.type.dtype.kind == "bool" and monoid in ("add", "mul"):
         monoid = {"add": "or", "mul": "and"}[monoid]
-    return reduce_node(n, monoid, shapes.axes(axis, n.type.rank), keepdims)
+    return reduce_node(n, monoid, _axes(axis, n.type.rank), keepdims)
 
 
 def _extremum(name: str, function: str, alias: str) -> None:
@@ -78,7 +83,7 @@ def _extremum(name: str, function: str, alias: str) -> None:
 
     def call(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Traced:
         n = strong(x).node
-        axes = shapes.axes(axis, n.type.rank)
+        axes = _axes(axis, n.type.rank)
         if where is not None and initial is None:
             raise Error("TC0105", f"`{name}` with where= and no initial=", "initial=, the result where nothing is chosen")
         n = _masked(n, where, initial)
@@ -101,7 +106,7 @@ def _test(name: str, monoid: str) -> None:
 
     def call(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Traced:
         n = _masked(cast(strong(x).node, dt.bool_), where, monoid == "and")
-        return Traced(reduce_node(n, monoid, shapes.axes(axis, n.type.rank), keepdims))
+        return Traced(reduce_node(n, monoid, _axes(axis, n.type.rank), keepdims))
 
     call.__name__ = name
     call.__doc__ = f"Whether {name} of the elements along axes {'is' if name == 'any' else 'are'} not zero."
@@ -132,7 +137,7 @@ def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     """The mean along axes: float64 for integers; float16 is averaged in float32."""
     n = strong(x).node
     wide, result = _averaged_dtype(n.type.dtype, dtype)
-    axes = shapes.axes(axis, n.type.rank)
+    axes = _axes(axis, n.type.rank)
     total = Traced(reduce_node(_masked(cast(n, wide), where, 0), "add", axes, keepdims))
     if where is None or where is True:
         return Traced(cast((total / _count(n, axes)).node, result))
@@ -154,7 +159,7 @@ def var(
     """The mean squared distance from the mean, over (count - correction); `ddof` is another name for `correction`."""
     n = strong(x).node
     wide, result = _averaged_dtype(n.type.dtype, dtype)
-    axes = shapes.axes(axis, n.type.rank)
+    axes = _axes(axis, n.type.rank)
     line: Any = Traced(cast(n, wide))
     distance = line - Traced(reduce_node(line.node, "add", axes, True)) / _count(n, axes)
     total = Traced(reduce_node((distance * distance).node, "add", axes, keepdims))
@@ -184,7 +189,7 @@ def _argument(name: str, monoid: str) -> None:
     def call(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Traced:
         n = strong(x).node
         rank = n.type.rank
-        flat = axis is None
+        flat = axis is None or (rank == 0 and axis in (0, -1))
         n = reshape_node(n, (shapes.count(n.type.shape),)) if flat else n
         a = 0 if flat else shapes.axis(axis, rank)
         r = Traced(apply("argreduce", n, monoid=monoid, axis=a, last=False, dtype=dt.i64))
@@ -238,7 +243,7 @@ def _scan(name: str, monoid: str, standard: str) -> None:
     def call(x: Any, /, axis: Any = None, dtype: Any = None) -> Traced:
         n = strong(x).node
         n = cast(n, summed_dtype(n.type.dtype, dtype))
-        n = reshape_node(n, (shapes.count(n.type.shape),)) if axis is None else n
+        n = reshape_node(n, (shapes.count(n.type.shape),)) if axis is None or n.type.rank == 0 else n
         a = 0 if axis is None else shapes.axis(axis, n.type.rank)
         return Traced(apply("scan", n, monoid=monoid, axis=a, reverse=False, exclusive=False))
 

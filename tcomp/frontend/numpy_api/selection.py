@@ -149,7 +149,8 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
 
 
 def _sorted(x: Any, axis: Any, descending: bool, result: int) -> Traced:
-    x = ravel(x) if axis is None else strong(x)
+    x = strong(x)
+    x = ravel(x) if axis is None or (x.ndim == 0 and result == 1) else x
     a = shapes.axis(-1 if axis is None else axis, x.ndim)
     return Traced(item(apply("sort", x.node, axis=a, descending=descending), result))
 
@@ -181,9 +182,11 @@ def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Traced:
     n = ravel(x) if axis is None else x
     a = shapes.axis(0 if axis is None else axis, n.ndim)
     size = n.shape[a]
-    if not isinstance(size, int) or size == 0:
-        raise Error("TC0105", f"the median of {size} elements", "a known size that is not 0")
+    if not isinstance(size, int):
+        raise Error("TC0105", f"the median of {size} elements", "a known size")
     n = n if n.dtype.kind == "f" else Traced(cast(n.node, dt.f64))
+    if size == 0:
+        return FUNCTIONS["mean"](x if x.dtype.kind == "f" else n, axis=axis, keepdims=keepdims)
     before = (slice(None),) * a
     line = sort(n, axis=a)
     middle = FUNCTIONS["mean"](line[(*before, slice((size - 1) // 2, size // 2 + 1))], axis=a)
