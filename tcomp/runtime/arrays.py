@@ -35,6 +35,8 @@ def dtype_name(dtype: np.dtype) -> str:
 
 
 def _as_array(port: Port, value: Any, wanted: np.dtype) -> np.ndarray:
+    if _is_masked(value):
+        raise _dtype_error(port, "a masked array, whose mask would be lost", "fill it: `.filled(...)`")
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     if is_torch(value):
@@ -46,6 +48,12 @@ def _as_array(port: Port, value: Any, wanted: np.dtype) -> np.ndarray:
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return np.asarray(value)
     raise _dtype_error(port, f"an object of type {type(value).__name__}", "pass an array")
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether `value` is a masked array, without importing what makes them."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
 
 
 def _dtype_error(port: Port, found: str, hint: str) -> Error:

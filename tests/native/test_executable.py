@@ -144,7 +144,8 @@ def test_numbers_that_fit(dtype, value):
     ("dtype", "value"),
     [("f32", 0.1), ("i32", 1.0), ("i8", 128), ("u8", -1), ("i64", 1 << 63), ("f64", (1 << 53) + 1), ("bool", 1), ("i32", True),
      ("f16", 1e6), ("i64", "text"), ("f64", 1j), ("i64", [[1], [2, 3]]), ("f64", None), ("f32", {"a": 1}), ("f32", np.float64(1)),
-     ("i32", np.zeros(3, np.int64)), ("f32", np.zeros(3, np.int32)), ("i64", 1 << 70), ("f64", (1 << 63) - 1)],
+     ("i32", np.zeros(3, np.int64)), ("f32", np.zeros(3, np.int32)), ("i64", 1 << 70), ("f64", (1 << 63) - 1),
+     ("f64", np.ma.masked_equal([1.0, 2.0], 2.0))],
 )  # fmt: skip
 def test_numbers_and_arrays_that_do_not_fit(dtype, value):
     error = code_of(lambda: arrays.take(Port("speed", dtype, ()), value))
