@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tcomp import knobs, trace
 from tcomp.codegen.llvm.build import build
-from tcomp.codegen.llvm.compile import assembly, compile_text, host
 from tcomp.codegen.llvm.machines import machine_for
 from tcomp.errors import Error
 from tcomp.frontend.jit import Options
 from tcomp.ir.artifact import Artifact
 from tcomp.ir.dump import save_dump
 from tcomp.ir.graph import Func
+from tcomp.ir.literals import digest
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
@@ -30,7 +30,6 @@ from tcomp.passes.expand import expand
 from tcomp.passes.memory_plan import memory_plan
 from tcomp.passes.place import place
 from tcomp.passes.vector_products import vector_products
-from tcomp.runtime import executable, native
 from tcomp.runtime.executable import Executable
 from tcomp.schedule.lower import lower
 
@@ -104,6 +103,8 @@ class Stages:
         return self.compile().text(stage)
 
     def compile(self) -> Executable:
+        from tcomp.api import link
+
         return link(artifact_of(self.modules, self.options))
 
 
@@ -134,35 +135,16 @@ def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
     return build(program, machine, target, texts, report)
 
 
-def link(artifact: Artifact) -> Executable:
-    """The artifact as something that can be called in this process."""
-    native.start(lambda text: compile_text(text, host()))
-    return executable.link(artifact, lambda text: assembly(text, machine_for("cpu")[1]))
-
-
-class Compiler:
-    """What `jit` compiles with."""
-
-    def __call__(self, func: Func, options: Options) -> Executable:
-        return self.lower_func(func, options).compile()
-
-    def lower_func(self, func: Func, options: Options) -> Stages:
-        return lower_func(func, options)
-
-
-def compile(
-    source: Any,
-    *specs: Any,
-    target: str = "cpu",
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-) -> Executable:
-    """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
-
-    dims: sizes for symbolic dimensions. target: `cpu`, or a named one (`cpu:x86-64-v3`). Raises `Error`.
-    """
-    options = Options(target=target, precision=precision)
-    return Compiler()(func_of(source, specs, dims), options)
+def recompiled(artifact: Artifact) -> Artifact:
+    """The artifact with code made anew for this machine, from the text of its TILE stage."""
+    module = parse(artifact.texts["tile"], {digest(c.data): c.data for c in artifact.constants})
+    options = Options()
+    modules = {module.stage: module}
+    for name in PIPELINE[PIPELINE.index("lower") + 1 :]:
+        module = run_passes(module, (name,))
+        modules[module.stage] = module
+    new = artifact_of(modules, options)
+    return replace(artifact, objects=new.objects, counters=new.counters, texts={**artifact.texts, **new.texts})
 
 
 def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Mapping[str, int] | None = None) -> Func:

@@ -1,0 +1,155 @@
+"""What users call: `compile`, `load`, and the compiler behind `jit`, with the disk cache in front of the pipeline.
+
+A program found in the cache is linked and called without importing the pipeline, the frontends' file formats or LLVM's
+code generator: imports stand inside the functions that need them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcomp.errors import Error
+from tcomp.frontend.jit import Options
+from tcomp.runtime import cache, executable, native
+from tcomp.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    from tcomp.driver import Stages
+    from tcomp.ir.artifact import Artifact
+    from tcomp.ir.graph import Func
+
+_EXTERNAL = b"location"  # the key under which an ONNX file names the files of its external data
+
+
+def compile(
+    source: Any,
+    *specs: Any,
+    target: str = "cpu",
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
+    use_cache: bool = True,
+) -> Executable:
+    """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
+
+    dims: sizes for symbolic dimensions, by name. target: `cpu`, or a named one such as `cpu:x86-64-v3`. use_cache: look
+    for the program on disk, and keep it there. Raises `Error`.
+    """
+    options = Options(target=target, precision=precision)
+    check_options(options)
+    known = None if callable(source) else _bytes_of(source)
+    if known is None or not use_cache:
+        return Compiler(use_cache)(_func_of(source, specs, dims), options)
+    sizes = repr(sorted((dims or {}).items()))
+    key = cache.key("onnx", known, sizes, _describe(options))
+    return link(cache.artifact_for(key, lambda: _built(_func_of(source, specs, dims), options)))
+
+
+def load(path: str | os.PathLike[str], native: bool = True) -> Executable:
+    """The program in a `.tcomp` file. native=False compiles it again from its text: nothing in the file is run.
+
+    Raises TC0701 where the file is not intact, TC0702 where it has no code for this machine.
+    """
+    from tcomp.runtime import artifact as artifact_file
+
+    found = artifact_file.read(Path(path))
+    if native:
+        return link(found)
+    from tcomp.driver import recompiled
+
+    return link(recompiled(found))
+
+
+class Compiler:
+    """What `jit` compiles with: the pipeline, behind the disk cache."""
+
+    def __init__(self, use_cache: bool = True) -> None:
+        self._use_cache = use_cache
+
+    def __call__(self, func: Func, options: Options) -> Executable:
+        check_options(options)
+        if not self._use_cache or cache.user_cache() is None:
+            return link(_built(func, options))
+        key = cache.key("graph", _graph_text(func), _describe(options))
+        return link(cache.artifact_for(key, lambda: _built(func, options)))
+
+    def lower_func(self, func: Func, options: Options) -> Stages:
+        from tcomp.driver import lower_func
+
+        check_options(options)
+        return lower_func(func, options)
+
+
+def link(artifact: Artifact) -> Executable:
+    """The artifact as something that can be called in this process."""
+    native.start(lambda text: cache.code_for(cache.key("runtime", text, _host()), lambda: _code(text)))
+    return executable.link(artifact, _assembly)
+
+
+def check_options(options: Options) -> None:
+    """TC0502 for a target, TC0105 for a precision or device that there is no code for."""
+    if not options.target.startswith("cpu"):
+        raise Error("TC0502", f"the target `{options.target}`", "cpu, or a named CPU such as cpu:x86-64-v3")
+    asked = {"precision": options.precision not in (None, "f32"), "fp": options.fp not in (None, "bitwise")}
+    for name, refused in (*asked.items(), ("device", options.device is not None), ("tune", bool(options.tune))):
+        if refused:
+            raise Error("TC0105", f"{name}={getattr(options, name)!r} is not supported", f"no `{name}`")
+
+
+def _bytes_of(source: Any) -> bytes | None:
+    """The bytes that say all about a model; None where they do not (external data, a ModelProto that cannot tell)."""
+    if isinstance(source, str | os.PathLike):
+        try:
+            source = Path(source).read_bytes()
+        except OSError as e:
+            raise Error("TC0201", f"{os.fspath(source)}: {e.strerror}", "a readable ONNX file") from None
+    return source if isinstance(source, bytes) and _EXTERNAL not in source else None
+
+
+def _func_of(source: Any, specs: tuple[Any, ...], dims: Mapping[str, int] | None) -> Func:
+    from tcomp.driver import func_of
+
+    return func_of(source, specs, dims)
+
+
+def _built(func: Func, options: Options) -> Artifact:
+    from tcomp.driver import artifact_of, lower_func
+
+    return artifact_of(lower_func(func, options).modules, options)
+
+
+def _graph_text(func: Func) -> str:
+    from tcomp.ir.module import Module
+    from tcomp.ir.printer import print_module
+
+    return print_module(Module("graph", func.name, func))
+
+
+def _describe(options: Options) -> str:
+    """All that the code depends on beside the program: the options and the machine."""
+    chosen = ", ".join(f"{f.name}={getattr(options, f.name)!r}" for f in fields(options))
+    return f"{chosen}; {_host() if options.target in ('cpu', 'cpu:host') else options.target}"
+
+
+def _host() -> str:
+    """This machine's name and features, as LLVM finds them."""
+    import llvmlite.binding as llvm
+
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+def _code(text: str) -> bytes:
+    from tcomp.codegen.llvm.compile import compile_text, host
+
+    return compile_text(text, host())
+
+
+def _assembly(text: str) -> str:
+    from tcomp.codegen.llvm.compile import assembly, host
+
+    return assembly(text, host())
+
+
