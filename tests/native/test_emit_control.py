@@ -36,6 +36,32 @@ def test_values_loaded_before_a_loop_are_not_reused_after_its_stores():
     assert (got["z"] == 31).all()
 
 
+@pytest.mark.parametrize("dtype", [F32, dt.bf16], ids=str)
+def test_a_store_reads_all_of_its_value_before_it_writes(dtype):
+    """Transposed in place, and reversed in place."""
+    y = Buffer("y", dtype, (16, 32))
+    r, c = tile.axis(0, 16), tile.axis(1, 16)
+    turned = Store(tile.load(y, (r, c), (16, 16)), tile.load(y, (c, r), (16, 16)))
+    reversed_ = Store(
+        window(y, extents=(16, 32)), pointwise("neg", tile.load(y, (index.sub(15, r), index.sub(31, tile.axis(1, 32))), (16, 32)))
+    )
+    check(kernel([], [y], turned, reversed_, name=f"in_place_{dtype}"))
+
+
+def test_indices_of_elements_that_do_not_exist_are_not_read():
+    """Three indices; the others, and what they would point at, are nobody's memory."""
+    x, rows, y = Buffer("x", F32, (10,)), Buffer("rows", dt.i64, (3,)), Buffer("y", F32, (5,))
+    far = index.mul(index.less(2, tile.axis(0, 5)), 1 << 40)  # the address of an index past the third faults
+    at = index.read(rows, [index.add(tile.axis(0, 5), far)])
+    n = index.symbol("n", 0, 5)
+    source = tile.load(x, (at,), (5,), (n,))
+    target = tile.load(y, (tile.axis(0, 5),), (5,))
+    k = kernel([x, rows], [y], Store(target, source), symbols=[n], name="guarded")
+    arrays = {"rows": np.array([7, 0, 3])}
+    for n in (0, 2, 3):
+        check(k, symbols={"n": n}, arrays=arrays)
+
+
 def test_stores_in_a_branch_are_seen_after_it():
     y, z, flag = Buffer("y", F32, (16,)), Buffer("z", F32, (16,)), Buffer("flag", dt.i64, ())
     here = window(y, extents=(16,))

@@ -47,7 +47,7 @@ def _leveled(w: Writer, x: Dim) -> tuple[Index, int]:
     if x.op == "sym":
         return w.symbols[x]
     key = ("index", x, w.stamp(x))
-    found = w.find(key)
+    found: tuple[Index, int] | None = w.find(key)
     if found is None:
         found = _sum(w, x) if x.op == "affine" else _read(w, x) if x.op == "read" else _atom(w, x)
         w.remember(key, found, found[1])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tcomp.codegen.llvm import masks, spelling, values
+from tcomp.codegen.llvm import loads, masks, spelling, values
 from tcomp.codegen.llvm.address import access, element_address
 from tcomp.codegen.llvm.builder import FunctionBuilder
 from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory, rounded, to_memory
-from tcomp.codegen.llvm.writer import Writer, register_type
+from tcomp.codegen.llvm.writer import Key, Writer, register_type
 from tcomp.ir.dtype import DType
 from tcomp.ir.stmts import Store
 from tcomp.ir.tile import window
@@ -21,18 +21,12 @@ def store(w: Writer, s: Store) -> None:
     kind = register_type(dtype, 1)
     for at in values.keys_of(values.extents(s.window.type), "scalars"):
         x = values.element(w, s.value, at)
-        there = masks.exists(w, win, at)
-        if there is False:
-            continue
-        do, after = w.b.fresh("do"), w.b.fresh("after")
-        landing = w.b.landing()
-        w.b.branch_if("true" if there is True else str(there), do, after)
-        w.b.start(do)
-        with w.scope(landing):
+
+        def combine(at: Key = at, x: str = x) -> None:
             pointer = element_address(w, access(w, s.window), at)
-        w.b.effect(f"call void {name}(ptr {pointer}, {kind} {x})")
-        w.b.branch(after)
-        w.b.start(after)
+            w.b.effect(f"call void {name}(ptr {pointer}, {kind} {x})")
+
+        loads.guarded(w, masks.exists(w, win, at), combine)
 
 
 def _helper(w: Writer, monoid: str, dtype: DType) -> str:

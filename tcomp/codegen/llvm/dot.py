@@ -33,23 +33,25 @@ def dot(w: Writer, e: Node, acc: Tile) -> Tile:
     plain = _is_plain(a) and _is_plain(b)
     if row.a_from == "lanes" and plain and _runs_along(w, a, 1) and _runs_along(w, b, 0):
         return _sums(w, e, row, acc)
-    if row.a_from == "splat" and plain and 1 not in access(w, a).bent and _has_vectors(w, b, n):
+    if row.a_from == "splat" and plain and _has_rows(w, a) and _has_vectors(w, b, n):
         return _outer_products(w, e, row, acc)
     return _general(w, e, row, acc)
 
 
 def _is_plain(n: Node) -> bool:
-    """A window every element of which is in the buffer (up to counts along k and along the lanes of b)."""
-    if n.op != "load":
-        return False
-    win = window(n)
-    return win.other is None
+    """A window without `else`: every element that its counts leave is in the buffer."""
+    return n.op == "load" and window(n).other is None
 
 
 def _runs_along(w: Writer, n: Node, k: int) -> bool:
     """Whether elements are consecutive along axis k, and all of them exist along the other."""
     a = access(w, n)
     return k not in a.bent and a.strides[k] == 1 and window(n).valid[1 - k] is None
+
+
+def _has_rows(w: Writer, a: Node) -> bool:
+    """Whether all rows of a exist, their elements a constant stride apart."""
+    return 1 not in access(w, a).bent and window(a).valid[0] is None
 
 
 def _has_vectors(w: Writer, b: Node, columns: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tcomp.codegen.llvm import masks, memory
-from tcomp.codegen.llvm.address import LANE, Access, Lanes, access, element_address, lane_values, lanes_of, row_lanes
+from tcomp.codegen.llvm.address import LANE, Access, Lanes, access, condition, element_address, lane_values, lanes_of, row_lanes
 from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory, to_memory
 from tcomp.codegen.llvm.lanes import transpose
 from tcomp.codegen.llvm.masks import Mask
@@ -18,7 +18,7 @@ from tcomp.codegen.llvm.writer import Key, Writer, register_type
 from tcomp.ir import index
 from tcomp.ir.dtype import DType, u16
 from tcomp.ir.machine import LANES
-from tcomp.ir.node import Dim, Node
+from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.tile import Window, load_of, window
 
 Other = Callable[[], str]  # emits the `else` value of a window
@@ -125,7 +125,7 @@ def _block(w: Writer, win: Window, a: Access, corner: Key, axis: int) -> list[st
         at = (*corner[:-1], corner[-1] * LANES + lane)
         pointer = row_lanes(w, a, at, axis).pointer
         if count is not None:
-            there = masks.condition(w, index.less(at[-1], count))
+            there = condition(w, index.less(at[-1], count))
             pointer = _or_zeros(w, there, pointer)
         columns.append(memory.load(w, element, pointer, rows))
     return transpose(w.b, element, columns)
@@ -144,19 +144,59 @@ def load_element(w: Writer, n: Node, at: Key, other: Other | None) -> str:
     dtype: DType = win.buffer.dtype
     there = masks.exists(w, win, at)
     inside: bool | str = masks.is_inside(w, win, at) if other is not None else True
-    read = masks.conjunction(w, [there, inside])
-    element = MEMORY[dtype.name]
-    pointer = memory.zeros(w) if read is False else _or_zeros(w, read, element_address(w, access(w, n), at))
-    raw = w.b.value(f"load {element}, ptr {pointer}, align {memory.bytes_of(element)}")
-    x = from_memory(elements(w, 1), dtype, raw)
+    x = from_memory(elements(w, 1), dtype, _raw_element(w, n, at, masks.conjunction(w, [there, inside])))
     if other is None or inside is True:
         return x
     kind = register_type(dtype, 1)
     x = other() if inside is False else w.b.value(f"select i1 {inside}, {kind} {x}, {kind} {other()}")
     if isinstance(there, bool):
         return x
-    zero = "false" if kind == "i1" else "0" if kind.startswith("i") else "0.0"
-    return w.b.value(f"select i1 {there}, {kind} {x}, {kind} {zero}")
+    return w.b.value(f"select i1 {there}, {kind} {x}, {kind} {_zero(kind)}")
+
+
+def _raw_element(w: Writer, n: Node, at: Key, exists: bool | str) -> str:
+    """The element, or 0 where it does not exist: then neither it is read nor an index that it is found by."""
+    win = window(n)
+    element = MEMORY[win.buffer.dtype.name]
+    align = memory.bytes_of(element)
+    a = access(w, n)
+    if isinstance(exists, bool) or not _reads_indices(win):
+        pointer = memory.zeros(w) if exists is False else _or_zeros(w, exists, element_address(w, a, at))
+        return w.b.value(f"load {element}, ptr {pointer}, align {align}")
+    before = w.b.block
+    found: list[str] = []
+
+    def load() -> None:
+        found.append(w.b.value(f"load {element}, ptr {element_address(w, a, at)}, align {align}"))
+        found.append(w.b.block)
+
+    guarded(w, exists, load)
+    return w.b.value(f"phi {element} [ {_zero(element)}, %{before} ], [ {found[0]}, %{found[1]} ]")
+
+
+def _zero(element: str) -> str:
+    return "false" if element == "i1" else "0" if element.startswith("i") else "0.0"
+
+
+def _reads_indices(win: Window) -> bool:
+    return any(n.op == "read" for n in walk(p for p in win.positions if isinstance(p, Node)))
+
+
+def guarded(w: Writer, test: bool | str, body: Callable[[], None]) -> None:
+    """Run `body`, a level deeper, where the condition holds."""
+    if test is False:
+        return
+    if test is True:
+        body()
+        return
+    do, after = w.b.fresh("do"), w.b.fresh("after")
+    landing = w.b.landing()
+    w.b.branch_if(str(test), do, after)
+    w.b.start(do)
+    with w.scope(landing):
+        body()
+    w.b.branch(after)
+    w.b.start(after)
 
 
 # --- stores --------------------------------------------------------------------------------------------
@@ -184,22 +224,14 @@ def store_vector(w: Writer, n: Node, key: Key, x: str) -> Mask:
 def store_element(w: Writer, n: Node, at: Key, x: str) -> None:
     """Write one element of a window, where it exists."""
     win = window(n)
-    there = masks.exists(w, win, at)
-    if there is False:
-        return
     element = MEMORY[win.buffer.dtype.name]
     raw = to_memory(elements(w, 1), win.buffer.dtype, x)
-    pointer = element_address(w, access(w, n), at)
-    store = f"store {element} {raw}, ptr {pointer}, align {memory.bytes_of(element)}"
-    if there is True:
-        w.b.effect(store)
-        return
-    do, after = w.b.fresh("do"), w.b.fresh("after")
-    w.b.branch_if(there, do, after)
-    w.b.start(do)
-    w.b.effect(store)
-    w.b.branch(after)
-    w.b.start(after)
+
+    def store() -> None:
+        pointer = element_address(w, access(w, n), at)
+        w.b.effect(f"store {element} {raw}, ptr {pointer}, align {memory.bytes_of(element)}")
+
+    guarded(w, masks.exists(w, win, at), store)
 
 
 def as_bits(n: Node) -> Node:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from tcomp.codegen.llvm import atomic, loads, loops, routines, tiles, values
 from tcomp.codegen.llvm.address import condition, text, value
-from tcomp.codegen.llvm.writer import Tile, Writer
+from tcomp.codegen.llvm.writer import Key, Tile, Writer
 from tcomp.ir import index, layout
 from tcomp.ir.machine import LANES
-from tcomp.ir.node import Node
+from tcomp.ir.node import Node, walk
 from tcomp.ir.stmts import Alloc, Call, Check, For, If, Let, Stmt, Store
 from tcomp.ir.tile import window
 from tcomp.ir.types import Buffer, TileType
@@ -71,44 +71,32 @@ def _store(w: Writer, s: Store) -> None:
         source = loads.as_bits(s.value)
         target = loads.as_bits(s.window) if source is not s.value else s.window
     t = TileType(source.type.dtype, win.extents)
-    if values.extents(t) and source.op in ("dot", "when"):
-        _store_tile(w, target, tiles.evaluate(w, source, t))
+    shape = values.extents(t)
+    if shape and (source.op in ("dot", "when") or _reads_elsewhere(source, target)):
+        tile = tiles.evaluate(w, source, t)
+        _write(w, target, tile.form, tile.parts.items())
         return
-    form = _store_form(w, source, t)
-    forwarded = []
-    for key in values.keys_of(values.extents(t), form):
-        x = values.read(w, source, key, form)
+    form = "scalars" if not shape or shape[-1] % LANES else "lanes"
+    _write(w, target, form, ((k, values.read(w, source, k, form)) for k in values.keys_of(shape, form)))
+
+
+def _write(w: Writer, target: Node, form: str, parts: Iterable[tuple[Key, str]]) -> None:
+    """Store part by part; what was stored is then what the same window holds."""
+    stored = []
+    for key, x in parts:
         if form == "scalars":
             loads.store_element(w, target, key, x)
         elif loads.store_vector(w, target, key, x) is None:
-            forwarded.append((key, x))
-    w.written(name)
-    if source is s.value:
-        _forward(w, s.window, forwarded)
-
-
-def _store_form(w: Writer, e: Node, t: TileType) -> str:
-    """Vectors wherever the window has them."""
-    shape = values.extents(t)
-    return "scalars" if not shape or shape[-1] % LANES else "lanes"
-
-
-def _store_tile(w: Writer, target: Node, tile: Tile) -> None:
-    forwarded = []
-    for key, x in tile.parts.items():
-        if tile.form == "scalars":
-            loads.store_element(w, target, key, x)
-        elif loads.store_vector(w, target, key, x) is None:
-            forwarded.append((key, x))
+            stored.append((key, x))
     w.written(window(target).buffer.name)
-    _forward(w, target, forwarded)
+    for key, x in stored:
+        w.remember((target, key, w.stamp(target)), x)
 
 
-def _forward(w: Writer, target: Node, stored: list[tuple[tuple[int, ...], str]]) -> None:
-    """What was just stored is what the same window holds now."""
-    if target.operands and window(target).other is None:
-        for key, x in stored:
-            w.remember((target, key, w.stamp(target)), x)
+def _reads_elsewhere(value: Node, target: Node) -> bool:
+    """Whether a value reads the buffer it is stored to other than where it is stored: then all of it is read first."""
+    buffer = target["buffer"].name
+    return any(n.op in ("load", "read") and n["buffer"].name == buffer and n is not target for n in walk([value]))
 
 
 # --- control -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from tcomp.codegen.llvm import dot, values
 from tcomp.codegen.llvm.address import condition
 from tcomp.codegen.llvm.writer import Tile, Writer
 from tcomp.ir.index import as_dim
+from tcomp.ir.machine import LANES
 from tcomp.ir.node import Node
 from tcomp.ir.types import TileType
 
@@ -25,7 +26,7 @@ def evaluate(w: Writer, e: Node, t: TileType | None = None, form: str | None = N
 
 def _form_in(w: Writer, e: Node, t: TileType) -> str:
     shape = values.extents(t)
-    return values.form_of(w, e) if e.type.shape == t.shape else "scalars" if not shape or shape[-1] % values.LANES else "lanes"
+    return values.form_of(w, e) if e.type.shape == t.shape else "scalars" if not shape or shape[-1] % LANES else "lanes"
 
 
 def _branches(w: Writer, e: Node, t: TileType, form: str | None) -> Tile:
@@ -34,7 +35,7 @@ def _branches(w: Writer, e: Node, t: TileType, form: str | None) -> Tile:
     if isinstance(test, bool):
         return evaluate(w, e.operands[1 if test else 2], t, form)
     shape = values.extents(t)
-    form = form or ("scalars" if not shape or shape[-1] % values.LANES else "lanes")
+    form = form or ("scalars" if not shape or shape[-1] % LANES else "lanes")
     names = [w.b.fresh(p) for p in ("then", "else", "joined")]
     landing = w.b.landing()
     w.b.branch_if(test, names[0], names[1])
