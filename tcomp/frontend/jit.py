@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from tcomp.errors import Error
@@ -313,19 +314,18 @@ def _show(shapes: Shapes) -> str:
 
 
 def _shortened(e: Exception) -> Exception:
-    """`e` without tcomp's frames where the user's code or tcomp on purpose raised it."""
-    last = e.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
+    """`e` without tcomp's frames where tcomp on purpose or the user's code raised it; a fault of tcomp keeps them all."""
     short = user_traceback(e.__traceback__)
-    ours = last is not None and short is not None and not isinstance(e, Error) and _innermost(short) is not last.tb_frame
-    return e if ours else e.with_traceback(short)
+    if isinstance(e, Error) or _innermost(short) is _innermost(e.__traceback__):
+        return e.with_traceback(short)
+    return e
 
 
-def _innermost(traceback: Any) -> Any:
-    while traceback.tb_next is not None:
+def _innermost(traceback: TracebackType | None) -> FrameType | None:
+    """The frame that raised."""
+    while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return traceback.tb_frame
+    return None if traceback is None else traceback.tb_frame
 
 
 def jit(

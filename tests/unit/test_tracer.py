@@ -10,9 +10,11 @@ from frontend_support import Interpreted, interpreter, run, same
 import tcomp.numpy as tnp
 from tcomp.errors import Error
 from tcomp.frontend.dimension import Dimension
+from tcomp.frontend.jit import jit, set_compiler
 from tcomp.frontend.program import trace
 from tcomp.frontend.spec import spec
 from tcomp.ir import index
+from tcomp.ir.interp import graph
 
 X = np.arange(4 * 5 * 6, dtype=np.int32).reshape(4, 5, 6)
 ROWS = np.array([0, -1, 2])
@@ -222,6 +224,18 @@ def test_errors_of_the_users_code_pass_through():
     with pytest.raises(ZeroDivisionError) as e:
         run(lambda x: x + 1 // 0, X)
     assert e.traceback[-1].path.name == "test_tracer.py"
+
+
+def test_faults_of_tcomp_keep_their_traceback():
+    class Broken:
+        def __call__(self, func, options):
+            graph.run(func, [])
+
+    with interpreter():
+        set_compiler(Broken())
+        with pytest.raises(ValueError) as e:
+            jit(lambda x: x)(X)
+    assert e.traceback[-1].path.name == "graph.py"
 
 
 def test_assignment_is_refused_with_a_hint():
