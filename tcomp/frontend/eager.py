@@ -27,6 +27,8 @@ def dual(p: Public) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if active() is not None or any(isinstance(a, Traced) for a in args):
             return p.function(*args, **kwargs)
+        if p.at_once is not None:
+            return p.at_once(*args, **kwargs)
         if not kwargs and (result := jitted().at_hand(*args)) is not NotImplemented:
             return result
         if p.canonical is not None:

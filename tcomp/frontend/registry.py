@@ -24,6 +24,7 @@ class Public:
     function: Callable[..., Any]
     arrays: tuple[str, ...]
     canonical: Callable[..., tuple[Any, ...]] | None = None  # the arguments in the form that `arrays` speaks of
+    at_once: Callable[..., Any] | None = None  # what answers outside a trace where nothing needs compiling
 
 
 FUNCTIONS: dict[str, Callable[..., Traced]] = {}
@@ -51,6 +52,7 @@ def public(
     names: tuple[str, ...] = (),
     table: dict[str, Public] = PUBLIC,
     canonical: Callable[..., tuple[Any, ...]] | None = None,
+    at_once: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Register a function under its own name and `names`. `arrays` are the parameters that take arrays, in order."""
 
@@ -58,7 +60,7 @@ def public(
         call = with_place(function)
         for name in (function.__name__.rstrip("_"), *names):
             assert name not in table, name
-            table[name] = Public(name, call, arrays, canonical)
+            table[name] = Public(name, call, arrays, canonical, at_once)
             FUNCTIONS[name if table is PUBLIC else f"linalg.{name}"] = call
         return call
 

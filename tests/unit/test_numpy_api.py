@@ -174,7 +174,10 @@ def test_functions_run_at_once_outside_a_trace_and_are_cached():
         check(tnp.add(A, 3), A + 3)
         check(tnp.sum(A, axis=1), A.sum(1))
         check(tnp.concat([A, A], axis=1), np.concatenate([A, A], axis=1))
+        made = len(compiler.made)
         check(tnp.asarray([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]]))
+        check(tnp.asarray(A, dtype=np.int32), A.astype(np.int32))
+        assert len(compiler.made) == made
         check(tnp.add([1.0, 2.0], 1), np.array([2.0, 3.0]))
         check(tnp.einsum("ij,jk->ik", A, B), A @ B)
         check(tnp.einsum(A, [0, 1], B, [1, 2], [0, 2]), A @ B)

@@ -23,7 +23,11 @@ from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
 
-@public("obj", names=("array",))
+def _as_numpy(obj: Any, /, dtype: Any = None, *, copy: bool | None = None, device: Any = None) -> np.ndarray:
+    return np.array(obj, dtype=dtype, copy=copy)
+
+
+@public("obj", names=("array",), at_once=_as_numpy)
 def asarray(obj: Any, /, dtype: Any = None, *, copy: bool | None = None, device: Any = None) -> Traced:
     """`obj` as an array: arrays, scalars and nested lists of them."""
     x = strong(obj)
