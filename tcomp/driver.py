@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tcomp import knobs, trace
+from tcomp.checking import check
 from tcomp.codegen.llvm.build import build
 from tcomp.codegen.llvm.machines import machine_for
 from tcomp.errors import Error
@@ -24,7 +25,7 @@ from tcomp.ir.literals import digest
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
-from tcomp.ir.printer import large_constants, print_module
+from tcomp.ir.printer import print_module
 from tcomp.passes.decompose import decompose
 from tcomp.passes.expand import expand
 from tcomp.passes.memory_plan import memory_plan
@@ -69,17 +70,6 @@ def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass
         _dump(f"{number:02d}-{name}", after)
         module = after
     return module
-
-
-def check(name: str, before: Module, after: Module) -> None:
-    """What TCOMP_CHECK asks for after a pass: 1 the rules of the stage, 2 and the round trip of its text."""
-    level = knobs.CHECK.read()
-    if level >= 1:
-        from tcomp.ir.verify import verify
-
-        verify(after)
-    if level >= 2 and print_module(parse(print_module(after), large_constants(after))) != print_module(after):
-        raise Error("TC0001", f"the text of the module after `{name}` does not survive a round trip")
 
 
 def _dump(name: str, module: Module) -> None:
