@@ -16,7 +16,7 @@ from tcomp.ir import index, layout
 from tcomp.ir.index import as_dim, as_node
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node, walk
-from tcomp.ir.tile import axis_number, is_axis, window
+from tcomp.ir.tile import Window, axis_number, is_axis
 from tcomp.ir.types import Buffer
 
 LANE = index.symbol("lane of a vector", 0, LANES - 1)  # stands for a lane in expressions over the last tile axis
@@ -265,15 +265,11 @@ class Access:
 
 def access(w: Writer, load: Node) -> Access:
     """The access of a `load` node."""
-    found: Access | None = w.find(("access", load))
-    if found is None:
-        found = _analyse(load)
-        w.remember(("access", load), found, 0)
+    found: Access = w.fact(("access", load), lambda: _analyse(w.window(load)))
     return found
 
 
-def _analyse(load: Node) -> Access:
-    win = window(load)
+def _analyse(win: Window) -> Access:
     offset = _joined(layout.offset(win.buffer, win.positions))
     axes = {axis_number(n): n for n in walk([as_node(offset)]) if n.op == "sym" and is_axis(n)}
     base, strides, bent = split(offset, {n: k for k, n in axes.items()}, win.rank)
@@ -327,8 +323,8 @@ def _joined(offset: Dim) -> Dim:
 def address(w: Writer, buffer: Buffer, base: Dim, steps: tuple[tuple[Dim, int], ...] = ()) -> str:
     """The address of element `base + sum(stride * count)` of a buffer."""
     size = buffer.dtype.bytes
-    parts, known = index.terms(base)
-    pointer, level = _based(w, buffer, index.affine(parts, 0))  # the displacement stays beside its use: it costs nothing there
+    moving, known = w.fact(("parts", base), lambda: _parts(base))
+    pointer, level = _based(w, buffer, moving)  # the displacement stays beside its use: it costs nothing there
     constant = known * size
     for stride, count in steps:
         if isinstance(stride, int):
@@ -338,6 +334,12 @@ def address(w: Writer, buffer: Buffer, base: Dim, steps: tuple[tuple[Dim, int], 
             level = max(level, at)
             pointer = w.pure(level, f"getelementptr i8, ptr {pointer}, i64 {step}")
     return pointer if constant == 0 else w.pure(w.level, f"getelementptr i8, ptr {pointer}, i64 {constant}")
+
+
+def _parts(x: Dim) -> tuple[Dim, int]:
+    """The part of `x` that varies, and its constant."""
+    parts, known = index.terms(x)
+    return index.affine(parts, 0), known
 
 
 def _based(w: Writer, buffer: Buffer, base: Dim) -> tuple[str, int]:

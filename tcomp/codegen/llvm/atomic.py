@@ -9,12 +9,11 @@ from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory, rounded, t
 from tcomp.codegen.llvm.writer import Key, Writer, register_type
 from tcomp.ir.dtype import DType
 from tcomp.ir.stmts import Store
-from tcomp.ir.tile import window
 
 
 def store(w: Writer, s: Store) -> None:
     """Element by element, in order."""
-    win = window(s.window)
+    win = w.window(s.window)
     dtype = win.buffer.dtype
     assert s.combine is not None
     name = w.b.module.helper(f"combine_{s.combine}_{dtype}", lambda: _helper(w, s.combine or "", dtype))

@@ -19,7 +19,7 @@ from tcomp.codegen.llvm.writer import REGISTER, Index, Key, Tile, Writer
 from tcomp.ir import index
 from tcomp.ir.machine import INTRINSICS, LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.tile import restrict, window
+from tcomp.ir.tile import restrict
 
 Step = Callable[[list[str], int, str | None], list[str]]  # (carried values, sub-steps, mask of the lanes) -> next values
 
@@ -40,18 +40,18 @@ def dot(w: Writer, e: Node, acc: Tile) -> Tile:
 
 def _is_plain(n: Node) -> bool:
     """A window without `else`: every element that its counts leave is in the buffer."""
-    return n.op == "load" and window(n).other is None
+    return n.op == "load" and not n["has_else"]
 
 
 def _runs_along(w: Writer, n: Node, k: int) -> bool:
     """Whether elements are consecutive along axis k, and all of them exist along the other."""
     a = access(w, n)
-    return k not in a.bent and a.strides[k] == 1 and window(n).valid[1 - k] is None
+    return k not in a.bent and a.strides[k] == 1 and w.window(n).valid[1 - k] is None
 
 
 def _has_rows(w: Writer, a: Node) -> bool:
     """Whether all rows of a exist, their elements a constant stride apart."""
-    return 1 not in access(w, a).bent and window(a).valid[0] is None
+    return 1 not in access(w, a).bent and w.window(a).valid[0] is None
 
 
 def _has_vectors(w: Writer, b: Node, columns: int) -> bool:
@@ -63,9 +63,9 @@ def _has_vectors(w: Writer, b: Node, columns: int) -> bool:
     return all(x.offset is None and x.stride == 1 for x in found)
 
 
-def _depth(a: Node, b: Node) -> Dim:
+def _depth(w: Writer, a: Node, b: Node) -> Dim:
     """How many products each result sums: elements past a count along k are zero."""
-    wa, wb = window(a), window(b)
+    wa, wb = w.window(a), w.window(b)
     depth = wa.extents[1]
     for count in (wa.valid[1], wb.valid[0]):
         if count is not None:
@@ -169,7 +169,7 @@ def _outer_products(w: Writer, e: Node, row: Intrinsic, acc: Tile) -> Tile:
     element = REGISTER[row.c.name]
     left = _panel(w, access(w, a), [(r, 0) for r in range(m)], 1)
     right = _panel(w, access(w, b), [(0, v * LANES) for v in range(n // LANES)], 0)
-    count = window(b).valid[1]
+    count = w.window(b).valid[1]
     tails = [None if count is None else masks.prefix(w, count, v * LANES) for v in range(n // LANES)]
     na, nb = len(left.pointers), len(right.pointers)
 
@@ -187,7 +187,7 @@ def _outer_products(w: Writer, e: Node, row: Intrinsic, acc: Tile) -> Tile:
 
     kind = memory.kind_of(element)
     state = [("ptr", p) for p in (*left.pointers, *right.pointers)] + [(kind, acc.parts[k]) for k in keys]
-    result = _along_k(w, _depth(a, b), 1, e["unroll"], state, step)
+    result = _along_k(w, _depth(w, a, b), 1, e["unroll"], state, step)
     return Tile(acc.type, "lanes", dict(zip(keys, result[na + nb :])))
 
 
@@ -253,7 +253,7 @@ def _partial_sums(w: Writer, e: Node, row: Intrinsic, rows: range, columns: rang
     kind = memory.kind_of(element)
     zero = "zeroinitializer"
     state = [("ptr", p) for p in (*left.pointers, *right.pointers)] + [(kind, zero) for _ in keys]
-    depth = _depth(a, b)
+    depth = _depth(w, a, b)
     result = _along_k(w, depth, LANES, _vector_unroll(e, len(keys)), state, step)
     tail = index.mod(depth, LANES)
     if tail != 0:

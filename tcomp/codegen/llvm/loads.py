@@ -19,7 +19,7 @@ from tcomp.ir import index
 from tcomp.ir.dtype import DType, u16
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node, walk
-from tcomp.ir.tile import Window, load_of, window
+from tcomp.ir.tile import Window, load_of
 
 Other = Callable[[], str]  # emits the `else` value of a window
 
@@ -33,7 +33,7 @@ def elements(w: Writer, lanes: int = LANES) -> Elements:
 
 def load_vector(w: Writer, n: Node, key: Key, other: Other | None) -> str:
     """Vector `key[-1]` of the rows `key[:-1]` of a window, in register form."""
-    win = window(n)
+    win = w.window(n)
     dtype: DType = win.buffer.dtype
     there = masks.existing(w, win, key)
     inside = masks.inside(w, win, key) if other is not None else None
@@ -140,7 +140,7 @@ def _or_zeros(w: Writer, there: bool | str, pointer: str) -> str:
 
 def load_element(w: Writer, n: Node, at: Key, other: Other | None) -> str:
     """One element of a window, in register form."""
-    win = window(n)
+    win = w.window(n)
     dtype: DType = win.buffer.dtype
     there = masks.exists(w, win, at)
     inside: bool | str = masks.is_inside(w, win, at) if other is not None else True
@@ -156,7 +156,7 @@ def load_element(w: Writer, n: Node, at: Key, other: Other | None) -> str:
 
 def _raw_element(w: Writer, n: Node, at: Key, exists: bool | str) -> str:
     """The element, or 0 where it does not exist: then neither it is read nor an index that it is found by."""
-    win = window(n)
+    win = w.window(n)
     element = MEMORY[win.buffer.dtype.name]
     align = memory.bytes_of(element)
     a = access(w, n)
@@ -204,7 +204,7 @@ def guarded(w: Writer, test: bool | str, body: Callable[[], None]) -> None:
 
 def store_vector(w: Writer, n: Node, key: Key, x: str) -> Mask:
     """Write one vector to a window; gives the mask it was written under."""
-    win = window(n)
+    win = w.window(n)
     element = MEMORY[win.buffer.dtype.name]
     mask = masks.existing(w, win, key)
     if mask == "zeroinitializer":
@@ -223,7 +223,7 @@ def store_vector(w: Writer, n: Node, key: Key, x: str) -> Mask:
 
 def store_element(w: Writer, n: Node, at: Key, x: str) -> None:
     """Write one element of a window, where it exists."""
-    win = window(n)
+    win = w.window(n)
     element = MEMORY[win.buffer.dtype.name]
     raw = to_memory(elements(w, 1), win.buffer.dtype, x)
 
@@ -234,9 +234,9 @@ def store_element(w: Writer, n: Node, at: Key, x: str) -> None:
     guarded(w, masks.exists(w, win, at), store)
 
 
-def as_bits(n: Node) -> Node:
+def as_bits(w: Writer, n: Node) -> Node:
     """A load of 16-bit floats as one of their bits, so that copying them changes none; any other node as it is."""
-    win = window(n)
+    win = w.window(n)
     if win.other is not None or win.buffer.dtype.name not in ("f16", "bf16"):
         return n
     return load_of(replace(win, buffer=replace(win.buffer, dtype=u16)))

@@ -16,7 +16,6 @@ from tcomp.ir.artifact import STATUS_CODES
 from tcomp.ir.dtype import DType
 from tcomp.ir.node import Node
 from tcomp.ir.stmts import Call
-from tcomp.ir.tile import window
 
 _NO_MEMORY = next(k for k, code in STATUS_CODES.items() if code == "TC0606") << 32
 _DESCENDING = {"sort": ("descending", False), "top_k": ("largest", True)}
@@ -27,8 +26,8 @@ def call(w: Writer, s: Call) -> None:
     flag, default = _DESCENDING[s.routine]
     attrs = dict(s.attrs)
     source = s.inputs[0]
-    dtype: DType = window(source).buffer.dtype
-    rank = window(source).rank
+    dtype: DType = w.window(source).buffer.dtype
+    rank = w.window(source).rank
     axis = int(attrs.get("axis", -1)) % rank
     name = _sorter(w, dtype, bool(attrs.get(flag, default)))
     windows = (source, *s.outputs)
@@ -41,7 +40,7 @@ def _lines(w: Writer, windows: tuple[Node, ...], axis: int, rest: list[int], poi
     if not rest:
         _line(w, windows, axis, pointers, name)
         return
-    extent = window(windows[0]).extents[rest[0]]
+    extent = w.window(windows[0]).extents[rest[0]]
 
     def body(counter: str, _: list[str]) -> list[str]:
         moved = [_step(w, p, n, rest[0], counter) for p, n in zip(pointers, windows)]
@@ -64,7 +63,7 @@ def _stride(w: Writer, n: Node, axis: int) -> str:
 
 
 def _line(w: Writer, windows: tuple[Node, ...], axis: int, pointers: list[str], name: str) -> None:
-    count, kept = (text(w, window(n).extents[axis]) for n in windows[:2])
+    count, kept = (text(w, w.window(n).extents[axis]) for n in windows[:2])
     places = ", ".join(f"ptr {p}, i64 {_stride(w, n, axis)}" for p, n in zip(pointers, windows))
     status = w.b.value(f"call i64 {name}({places}, i64 {count}, i64 {kept})")
     failed, ok = w.b.fresh("failed"), w.b.fresh("ok")

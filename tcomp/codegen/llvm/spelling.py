@@ -245,6 +245,12 @@ def _ordered(floats: str, signed: str, unsigned: str) -> dict[str, Spelling]:
     return {**_numbers(_compare(floats), _compare(signed), _compare(unsigned)), "bool": _compare(unsigned)}
 
 
+def _extremum(name: str) -> Spelling:
+    """The library's with its operands swapped: it tests its first for NaN, and the second here, the new value of a running
+    extremum, is known before the one so far."""
+    return lambda e, t, a: vecmath.emit(e.b, name, element(t), e.lanes, (a[1], a[0]), e.features)
+
+
 _BITS = ("int", "uint", "bool")
 _FLOAT_FUNCTIONS = {  # the op table's name: the vector math library's
     **{n: n for n in ("floor", "ceil", "trunc", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p")},
@@ -271,8 +277,8 @@ TABLE: dict[str, dict[str, Spelling]] = {
     "quotient": _integers(_quotient),
     "rem": _numbers(_math("fmod"), _rem),
     "pow": _numbers(_math("pow"), _pow),
-    "max": {**_numbers(_math("maximum"), _intrinsic("smax"), _intrinsic("umax")), "bool": _instruction("or")},
-    "min": {**_numbers(_math("minimum"), _intrinsic("smin"), _intrinsic("umin")), "bool": _instruction("and")},
+    "max": {**_numbers(_extremum("maximum"), _intrinsic("smax"), _intrinsic("umax")), "bool": _instruction("or")},
+    "min": {**_numbers(_extremum("minimum"), _intrinsic("smin"), _intrinsic("umin")), "bool": _instruction("and")},
     **{op: dict.fromkeys(_BITS, _instruction(op)) for op in ("and", "or", "xor")},
     "shl": _integers(_shl),
     "shr": _integers(_signed_shr, _unsigned_shr),

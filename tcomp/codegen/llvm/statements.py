@@ -12,7 +12,6 @@ from tcomp.ir import index, layout
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Node, walk
 from tcomp.ir.stmts import Alloc, Call, Check, For, If, Let, Stmt, Store
-from tcomp.ir.tile import window
 from tcomp.ir.types import Buffer, TileType
 
 PAGE = 4096
@@ -37,7 +36,7 @@ def block(w: Writer, body: tuple[Stmt, ...]) -> None:
             case Call():
                 routines.call(w, s)
                 for n in s.outputs:
-                    w.written(window(n).buffer.name)
+                    w.written(n["buffer"].name)
             case _:
                 assert_never(s)
 
@@ -60,7 +59,7 @@ def _alloc(w: Writer, buffer: Buffer) -> None:
 
 
 def _store(w: Writer, s: Store) -> None:
-    win = window(s.window)
+    win = w.window(s.window)
     name = win.buffer.name
     target, source = s.window, s.value
     if s.combine is not None:
@@ -68,8 +67,8 @@ def _store(w: Writer, s: Store) -> None:
         w.written(name)
         return
     if s.value.op == "load" and s.value.type.dtype == win.buffer.dtype:
-        source = loads.as_bits(s.value)
-        target = loads.as_bits(s.window) if source is not s.value else s.window
+        source = loads.as_bits(w, s.value)
+        target = loads.as_bits(w, s.window) if source is not s.value else s.window
     t = TileType(source.type.dtype, win.extents)
     shape = values.extents(t)
     if shape and (source.op in ("dot", "when") or _reads_elsewhere(source, target)):
@@ -88,7 +87,7 @@ def _write(w: Writer, target: Node, form: str, parts: Iterable[tuple[Key, str]])
             loads.store_element(w, target, key, x)
         elif loads.store_vector(w, target, key, x) is None:
             stored.append((key, x))
-    w.written(window(target).buffer.name)
+    w.written(target["buffer"].name)
     for key, x in stored:
         w.remember((target, key, w.stamp(target)), x)
 
@@ -107,9 +106,9 @@ def _written_in(body: tuple[Stmt, ...]) -> Iterator[str]:
     for s in body:
         match s:
             case Store():
-                yield window(s.window).buffer.name
+                yield s.window["buffer"].name
             case Call():
-                yield from (window(n).buffer.name for n in s.outputs)
+                yield from (n["buffer"].name for n in s.outputs)
             case For():
                 yield from _written_in(s.body)
             case If():

@@ -21,7 +21,6 @@ from tcomp.ir.index import INDEX, as_dim
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Node
 from tcomp.ir.ops import MONOIDS
-from tcomp.ir.tile import window
 from tcomp.ir.types import TileType
 
 
@@ -95,7 +94,7 @@ def _assembled(w: Writer, e: Node, key: Key) -> str:
 def _vector(w: Writer, e: Node, key: Key) -> str:
     match e.op:
         case "load":
-            other = window(e).other
+            other = w.window(e).other
             return loads.load_vector(w, e, key, None if other is None else lambda: vector(w, other, key))
         case "position":
             return _position_vector(w, e, key)
@@ -262,7 +261,7 @@ def _register_element(w: Writer, e: Node, at: Key) -> str:
 def _element(w: Writer, e: Node, at: Key) -> str:
     match e.op:
         case "load":
-            other = window(e).other
+            other = w.window(e).other
             return loads.load_element(w, e, at, None if other is None else lambda: element(w, other, at))
         case "position":
             return cast(loads.elements(w, 1), i64, e["dtype"], text(w, masks.at_key(as_dim(e.operands[0]), at, None)))

@@ -19,6 +19,7 @@ from tcomp.codegen.llvm.builder import FunctionBuilder
 from tcomp.ir.dtype import DType
 from tcomp.ir.machine import LANES, Machine
 from tcomp.ir.node import Node, walk
+from tcomp.ir.tile import Window, window
 from tcomp.ir.types import TileType
 
 Key = tuple[int, ...]  # rows, then the number of the vector (form `lanes`) or the position (form `scalars`)
@@ -69,6 +70,7 @@ class Writer:
     versions: dict[str, int] = field(default_factory=dict)
     scratch: int = 0  # bytes of the thread's scratch that are given away
     _touched: dict[Node, tuple[str, ...]] = field(default_factory=dict)
+    _facts: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
     def level(self) -> int:
@@ -104,6 +106,18 @@ class Writer:
         if found is None:
             found = make()
             self.remember(key, found)
+        return found
+
+    def fact(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, once: what holds of a node wherever it is used."""
+        found = self._facts.get(key)
+        if found is None:
+            found = self._facts[key] = make()
+        return found
+
+    def window(self, load: Node) -> Window:
+        """The parts of a `load` node."""
+        found: Window = self.fact(("window", load), lambda: window(load))
         return found
 
     def pure(self, level: int, instruction: str) -> str:
