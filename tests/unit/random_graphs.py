@@ -70,11 +70,12 @@ SIZES = tuple({"n": n, "m": m} for n, m in ((2, 3), (1, 2), (0, 3), (3, 1), (1, 
 
 
 def random_module(seed: int, steps: int = 12, families: str = "pmrc") -> Module:
-    """A random function. families: p(ointwise), m(ovement), r(eductions), c(ontractions)."""
+    """A random function. families: p(ointwise), m(ovement), t(ransposes), r(eductions), c(ontractions);
+    one named twice comes twice as often."""
     rng = random.Random(seed)
     pool = [SIZED, *(_leaf(rng, k) for k in range(3))]
     params = tuple(p for p in pool if p.op == "parameter")
-    makers = [m for f, ms in _MAKERS.items() if f in families for m in ms]
+    makers = [maker for f in families for maker in _MAKERS[f]]
     made = 0
     while made < steps:
         try:
@@ -268,6 +269,7 @@ def _dot(rng: random.Random, pool: list[Node]) -> Node:
 _MAKERS = {
     "p": [_unary, _binary, _binary, _binary, _select, _cast],
     "m": [_transpose, _reshape, _reshape, _broadcast, _slice, _pad, _concat, _window, _iota],
+    "t": [_transpose],
     "r": [_reduce, _softmax_like, _argreduce, _scan, _sort],
     "c": [_dot],
 }

@@ -1,0 +1,60 @@
+"""`layout`: transposes meet and cancel.
+
+Takes and gives a GRAPH of the same meaning, brought to the normal form of `canonicalise`. Convolutions are channels-last; models
+that are not wrap them in transposes, which this pass moves towards the results, past pointwise operations, reductions, scans,
+concatenations, padding, slices, windows and gathers, until they meet their inverse, an operation that needs the order, or the
+results. Products take operands in any order of axes, so transposes of their operands are absorbed.
+
+Where operands come in different orders, the order of most bytes is kept, and the others are transposed to it. Should the sum of
+bytes that are transposed grow (it can where an order is kept that nobody needs), the program is left as it was.
+
+    y = transpose(conv(..), (0, 3, 1, 2));  z = transpose(relu(y + b[:, None, None]), (0, 2, 3, 1));  conv(z, ..)
+    ->  z = relu(conv(..) + b);  conv(z, ..)
+"""
+
+from __future__ import annotations
+
+from tcomp.ir import index
+from tcomp.ir.module import Module
+from tcomp.ir.node import Dim, Node
+from tcomp.passes.canonicalise import CANONICAL_RULES, canonicalise
+from tcomp.passes.normal import Normaliser, Rule
+from tcomp.passes.rebuild import rebuilt
+from tcomp.passes.transposing import TRANSPOSING_RULES, after_transpose
+
+LIKELY = 64  # what a symbolic size without a small bound is taken for
+
+
+def layout(module: Module) -> Module:
+    """`module` with as few bytes transposed as sinking transposes gives."""
+    before = canonicalise(module)
+    after = rebuilt(before, Normaliser(_rules()).change)
+    return after if transposed_bytes(after) <= transposed_bytes(before) else before
+
+
+def _rules() -> dict[str, tuple[Rule, ...]]:
+    rules = dict(CANONICAL_RULES)
+    for op, extra in TRANSPOSING_RULES.items():
+        rules[op] = (*rules.get(op, ()), *extra)
+    rules["pointwise"] = (*rules["pointwise"], after_transpose)
+    return rules
+
+
+def transposed_bytes(module: Module) -> int:
+    """How many bytes of computed values and parameters the program transposes."""
+    assert module.func is not None
+    return sum(_size(n) for n in module.func.nodes() if n.op == "transpose" and n.operands[0].op != "constant")
+
+
+def _size(n: Node) -> int:
+    total = n.type.dtype.bytes
+    for d in n.type.shape:
+        total *= _likely(d)
+    return int(total)
+
+
+def _likely(d: Dim) -> int:
+    if isinstance(d, int):
+        return d
+    hi = index.bounds(d)[1]
+    return LIKELY if hi is None else min(hi, LIKELY)

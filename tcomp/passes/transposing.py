@@ -1,0 +1,220 @@
+"""Rules of `layout`: an operation of transposed operands is a transpose of the operation, its axes renamed.
+
+The order in which a pointwise operation or a concatenation works depends on the values under the transposes only, so that the
+choice is the same before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tcomp.ir.node import Node
+from tcomp.ir.ops.reduction import Axes, free_axes
+from tcomp.passes.normal import Normaliser, Rule
+from tcomp.passes.regroup import is_exact, real_axes, regroups, runs
+
+Perm = tuple[int, ...]
+_FLEXIBLE = frozenset(["constant", "broadcast"])  # take any order at no cost, or at that of a smaller operand
+
+
+def inverse(perm: Perm) -> Perm:
+    out = [0] * len(perm)
+    for k, p in enumerate(perm):
+        out[p] = k
+    return tuple(out)
+
+
+def _by(values: Sequence[object], perm: Perm) -> tuple[object, ...]:
+    """Values by axis of a transposed operand as values by axis of the operand."""
+    return tuple(values[k] for k in inverse(perm))
+
+
+def _identity(rank: int) -> Perm:
+    return tuple(range(rank))
+
+
+# --- operations of several operands ----------------------------------------------------------------
+
+
+def _split(x: Node) -> tuple[Node, Perm]:
+    """The value under a transpose, and its order."""
+    return (x.operands[0], x["perm"]) if x.op == "transpose" else (x, _identity(x.type.rank))
+
+
+def _working_order(operands: Sequence[Node], m: Normaliser) -> Perm | None:
+    """The order in which most bytes come; of equals that of what a convolution or product leaves, then of the first operand."""
+    found = [(*_split(x), k) for k, x in enumerate(operands) if x.op not in _FLEXIBLE]
+    best: Perm | None = None
+    score: tuple[int, bool] = (-1, False)
+    for _, perm, _ in found:
+        bases = [x for x, p, _ in found if p == perm]
+        mine = (sum(x.type.dtype.bytes * _weight(x) for x in bases), any(x in m.anchored for x in bases))
+        if mine > score:
+            best, score = perm, mine
+    return best
+
+
+def _weight(x: Node) -> int:
+    """Elements of an operand as far as they are known, relative to those of the others of its operation."""
+    total = 1
+    for d in x.type.shape:
+        total *= d if isinstance(d, int) else 1
+    return max(1, total)
+
+
+def _in_order(operands: Iterable[Node], perm: Perm, m: Normaliser) -> list[Node]:
+    """The operands such that transposing each by `perm` gives them as they were."""
+    back = inverse(perm)
+    return [x.operands[0] if x.op == "transpose" and x["perm"] == perm else m.transpose(x, back) for x in operands]
+
+
+def _order_to_leave(n: Node, m: Normaliser) -> Perm | None:
+    if not any(x.op == "transpose" for x in n.operands):
+        return None
+    perm = _working_order(n.operands, m)
+    return None if perm is None or perm == _identity(len(perm)) else perm
+
+
+def after_transpose(n: Node, m: Normaliser) -> Node | None:
+    """pointwise(transpose(x), y) is the transpose of pointwise(x, transpose(y))."""
+    perm = _order_to_leave(n, m)
+    return None if perm is None else m.transpose(m.like(n, _in_order(n.operands, perm, m)), perm)
+
+
+def _concat(n: Node, m: Normaliser) -> Node | None:
+    perm = _order_to_leave(n, m)
+    if perm is None:
+        return None
+    return m.transpose(m.make("concat", *_in_order(n.operands, perm, m), axis=perm[n["axis"]]), perm)
+
+
+# --- operations of one operand ---------------------------------------------------------------------
+
+
+def _reduce(n: Node, m: Normaliser) -> Node | None:
+    x = n.operands[0]
+    if x.op != "transpose":
+        return None
+    axes = tuple(sorted(x["perm"][a] for a in n["axes"]))
+    return m.transpose(m.make("reduce", x.operands[0], monoid=n["monoid"], axes=axes), _without(x["perm"], axes))
+
+
+def _without(perm: Perm, gone: Sequence[int]) -> Perm:
+    """The order of the axes that stay, renumbered."""
+    kept = [p for p in perm if p not in gone]
+    return tuple(sorted(kept).index(p) for p in kept)
+
+
+def _argreduce(n: Node, m: Normaliser) -> Node | None:
+    x = n.operands[0]
+    if x.op != "transpose":
+        return None
+    axis = x["perm"][n["axis"]]
+    found = m.make("argreduce", x.operands[0], monoid=n["monoid"], axis=axis, last=n["last"], dtype=n["dtype"])
+    return m.transpose(found, _without(x["perm"], (axis,)))
+
+
+def _scan(n: Node, m: Normaliser) -> Node | None:
+    x = n.operands[0]
+    if x.op != "transpose":
+        return None
+    attrs = {"monoid": n["monoid"], "reverse": n["reverse"], "exclusive": n["exclusive"]}
+    return m.transpose(m.make("scan", x.operands[0], axis=x["perm"][n["axis"]], **attrs), x["perm"])
+
+
+def _pad(n: Node, m: Normaliser) -> Node | None:
+    x, value = n.operands
+    if x.op != "transpose":
+        return None
+    low, high = _by(n["low"], x["perm"]), _by(n["high"], x["perm"])
+    return m.transpose(m.make("pad", x.operands[0], value, low=low, high=high), x["perm"])
+
+
+def _slice(n: Node, m: Normaliser) -> Node | None:
+    x = n.operands[0]
+    if x.op != "transpose":
+        return None
+    start, shape, step = (_by(n[name], x["perm"]) for name in ("start", "shape", "step"))
+    return m.transpose(m.make("slice", x.operands[0], start=start, shape=shape, step=step), x["perm"])
+
+
+def _window(n: Node, m: Normaliser) -> Node | None:
+    x = n.operands[0]
+    if x.op != "transpose":
+        return None
+    perm, rank = x["perm"], x.type.rank
+    attrs = {"sizes": n["sizes"], "strides": n["strides"], "dilations": n["dilations"]}
+    near = m.make("window", x.operands[0], axes=tuple(perm[a] for a in n["axes"]), **attrs)
+    return m.transpose(near, (*perm, *range(rank, n.type.rank)))
+
+
+def _gather(n: Node, m: Normaliser) -> Node | None:
+    x, positions = n.operands
+    if x.op != "transpose" or positions.type.rank != 1:
+        return None
+    return m.transpose(m.make("gather", x.operands[0], positions, axis=x["perm"][n["axis"]]), x["perm"])
+
+
+def _reshape(n: Node, m: Normaliser) -> Node | None:
+    """A reshape that regroups axes which the transpose leaves side by side (splitting channels) is done before it."""
+    x = n.operands[0]
+    if x.op != "transpose" or not is_exact(n) or not regroups(n):
+        return None
+    perm = x["perm"]
+    blocks: list[tuple[Perm, tuple[int, ...]]] = []  # axes under the transpose -> axes of the result
+    for old, new in runs(x.type.shape, n.type.shape):
+        under = tuple(perm[a] for a in old)
+        if not _side_by_side(under, x.operands[0]):
+            return None
+        blocks.append((under, new))
+    order = sorted(range(len(blocks)), key=lambda k: blocks[k][0])
+    if order == list(range(len(blocks))):
+        return None
+    early = [a for k in order for a in blocks[k][1]]
+    place = {a: k for k, a in enumerate(early)}
+    moved = m.transpose(m.reshape(x.operands[0], (n.type.shape[a] for a in early)), (place[a] for a in sorted(early)))
+    return m.reshape(moved, n.type.shape)
+
+
+def _side_by_side(axes: Perm, x: Node) -> bool:
+    """Whether axes follow each other in `x`, but for axes of size 1."""
+    real = real_axes(x.type.shape)
+    return bool(axes) and list(axes) == real[real.index(axes[0]) : real.index(axes[0]) + len(axes)]
+
+
+# --- dot -------------------------------------------------------------------------------------------
+
+
+def _dot(n: Node, m: Normaliser) -> Node | None:
+    """Operands without their transposes, where the order of the result stays the same."""
+    operands, batch, contract = list(n.operands), n["batch"], n["contract"]
+    for side in (0, 1):
+        x = operands[side]
+        if x.op != "transpose":
+            continue
+        free = [x["perm"][a] for a in free_axes(x.type.rank, batch[side], contract[side])]
+        if free == sorted(free):
+            operands[side] = x.operands[0]
+            batch, contract = (_renamed(pairs, side, x["perm"]) for pairs in (batch, contract))
+    if operands == list(n.operands):
+        return None
+    return m.make("dot", *operands, batch=batch, contract=contract)
+
+
+def _renamed(pairs: Axes, side: int, perm: Perm) -> Axes:
+    axes = tuple(perm[a] for a in pairs[side])
+    return (axes, pairs[1]) if side == 0 else (pairs[0], axes)
+
+
+TRANSPOSING_RULES: dict[str, tuple[Rule, ...]] = {
+    "concat": (_concat,),
+    "reduce": (_reduce,),
+    "argreduce": (_argreduce,),
+    "scan": (_scan,),
+    "pad": (_pad,),
+    "slice": (_slice,),
+    "window": (_window,),
+    "gather": (_gather,),
+    "reshape": (_reshape,),
+    "dot": (_dot,),
+}
