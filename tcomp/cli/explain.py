@@ -18,7 +18,7 @@ _BYTES, _SECONDS, _COUNTS = ("bytes", "arena", "constants", "code"), ("seconds",
 _EPILOG = """\b
 Examples:
   tcomp explain model.onnx                       what became of each operation; a kernel at every stage
-  tcomp explain model.onnx --kernel dot_3        another kernel
+  tcomp explain model.onnx --kernel dot          the first kernel with `dot` in its name
   tcomp explain model.tcomp --html report.html   everything, as one page"""
 
 
@@ -38,7 +38,7 @@ class Explanation:
 
 @click.command("explain", epilog=_EPILOG, short_help="Show what became of every operation.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.option("--kernel", metavar="NAME", help="The kernel to show. Default: the one with most to say.")
+@click.option("--kernel", metavar="NAME", help="The kernel to show: its name or a part of it. Default: the longest.")
 @click.option("--html", metavar="FILE", help="Write everything as one page that needs nothing else.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 @compile_options
@@ -49,15 +49,23 @@ def explain(model: str, kernel: str | None, html: str | None, as_json: bool, dim
         print_json(program.artifact.report)
         return
     what = explanation(program)
-    if kernel is not None and kernel not in what.kernels:
-        raise Error("TC0801", f"there is no kernel `{kernel}`", f"one of {', '.join(what.kernels)}")
     if html is not None:
         from tcomp.cli.page import page
 
         write_file(html, page(what))
         click.echo(f"{html}: written")
         return
-    print_explanation(what, kernel or max(what.kernels, key=lambda name: len(what.kernels[name]["tile"]), default=None))
+    print_explanation(what, chosen_kernel(what, kernel))
+
+
+def chosen_kernel(what: Explanation, name: str | None) -> str | None:
+    """The kernel of that name, or the first that has it in its name; without one, that with the longest text. TC0801."""
+    if name is None:
+        return max(what.kernels, key=lambda k: len(what.kernels[k][STAGES[-1]]), default=None)
+    found = [k for k in what.kernels if k == name] or [k for k in what.kernels if name in k]
+    if not found:
+        raise Error("TC0801", f"there is no kernel `{name}`", f"one of {', '.join(what.kernels)}")
+    return found[0]
 
 
 def explanation(program: Any) -> Explanation:
@@ -126,8 +134,15 @@ def print_explanation(what: Explanation, kernel: str | None) -> None:
     print_heading("Kernels")
     click.echo("  ".join(what.kernels) or "none")
     if kernel is not None:
-        for stage, text in what.kernels[kernel].items():
-            print_heading(f"{kernel} at {stage}")
-            click.echo(text)
+        print_stages(kernel, what.kernels[kernel])
     print_heading("Memory and time")
     print_table(("what", "value"), what.facts)
+
+
+def print_stages(kernel: str, texts: Mapping[str, str]) -> None:
+    """A kernel at every stage; where a stage changed nothing, it says so."""
+    before = ("", "")
+    for stage, text in texts.items():
+        print_heading(f"{kernel} at {stage}")
+        click.echo(f"as at {before[0]}" if text == before[1] else text)
+        before = (stage, text)
