@@ -22,7 +22,7 @@ def loop(name, hi, step=1):
 @pytest.mark.parametrize("dtype", list(dt.ALL.values()), ids=str)
 def test_every_way_that_lanes_can_lie(dtype, machine):
     """Contiguous, one element, columns (transposed in registers), strided, reversed, bent, gathered; masked or not."""
-    x, rows = Buffer("x", dtype, (64, 40)), Buffer("rows", dt.i32, (64,))
+    x, rows = Buffer("x", dtype, (64, 77)), Buffer("rows", dt.i32, (64,))
     l16, r5, r16 = tile.axis(1, 16), tile.axis(0, 5), tile.axis(0, 16)
     places = {
         "contiguous": (r5, index.add(l16, 3)),
@@ -30,6 +30,7 @@ def test_every_way_that_lanes_can_lie(dtype, machine):
         "columns": (l16, index.add(r5, 2)),
         "strided": (r5, index.add(index.mul(l16, 2), 1)),
         "reversed": (r5, index.sub(30, l16)),
+        **{f"by{k}": (tile.axis(0, 5), index.add(60 * (k < 0), index.mul(l16, k))) for k in (-4, -3, 3, 4, 5)},
         "divided": (index.floordiv(index.add(index.mul(r5, 16), l16), 3), index.mod(index.add(l16, r5), 7)),
         "chosen": (index.minimum(l16, 9), index.maximum(r5, 2)),
         "gathered": (index.read(rows, [l16], 0, 63), r5),
@@ -38,7 +39,7 @@ def test_every_way_that_lanes_can_lie(dtype, machine):
     outputs, body = [], []
     for name, at in places.items():
         for valid in (None, 11):
-            y = Buffer(f"{name}{valid or ''}", dtype, (5, 16))
+            y = Buffer(f"{name}_{valid}", dtype, (5, 16))
             outputs.append(y)
             body.append(Store(window(y, extents=(5, 16)), tile.load(x, at, (5, 16), (None, valid))))
     square = Buffer("square", dtype, (16, 16))

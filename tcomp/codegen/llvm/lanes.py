@@ -45,8 +45,8 @@ def transpose(b: FunctionBuilder, element: str, rows: list[str]) -> list[str]:
 
     blocks: list[list[str]] = []  # of four rows: vector j holds column 4 g + j in group g
     for q in range(0, LANES, 4):
-        low, high = (tuple(pick(rows[q + k], rows[q + k + 1], m) for k in (0, 2)) for m in (_LOW, _HIGH))
-        blocks.append([pick(*low, _LOW_PAIRS), pick(*low, _HIGH_PAIRS), pick(*high, _LOW_PAIRS), pick(*high, _HIGH_PAIRS)])
+        pairs = [[pick(rows[q + k], rows[q + k + 1], m) for k in (0, 2)] for m in (_LOW, _HIGH)]
+        blocks.append([pick(x, y, m) for x, y in pairs for m in (_LOW_PAIRS, _HIGH_PAIRS)])
     columns = [""] * LANES
     for j in range(4):
         first = [pick(blocks[0][j], blocks[1][j], m) for m in (_EVEN, _ODD)]
@@ -55,6 +55,23 @@ def transpose(b: FunctionBuilder, element: str, rows: list[str]) -> list[str]:
             columns[4 * parity + j] = pick(first[parity], second[parity], _EVEN)
             columns[4 * (parity + 2) + j] = pick(first[parity], second[parity], _ODD)
     return columns
+
+
+def spread(b: FunctionBuilder, element: str, parts: list[str], stride: int) -> str:
+    """Every `stride`-th element, where part i holds LANES elements from (LANES - 1) * i on; backwards where it is negative.
+
+    The parts meet in one element, so that nothing past the last element is read.
+    """
+    step, reach = abs(stride), LANES - 1
+    places = [k * step for k in (range(LANES) if stride > 0 else reversed(range(LANES)))]
+    owner = [min(p // reach, step - 1) for p in places]
+    first = [p if o == 0 else 0 for p, o in zip(places, owner)]
+    result = shuffle(b, element, parts[0], "poison", first) if step == 1 else parts[0]
+    for i, part in enumerate(parts[1:], 1):
+        kept = first if i == 1 else list(range(LANES))
+        picks = [LANES + p - reach * i if o == i else k for p, o, k in zip(places, owner, kept)]
+        result = shuffle(b, element, result, part, picks)
+    return result
 
 
 def sum_group(b: FunctionBuilder, element: str, four: list[str], join: Join) -> str:

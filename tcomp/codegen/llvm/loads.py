@@ -12,7 +12,7 @@ from dataclasses import replace
 from tcomp.codegen.llvm import masks, memory
 from tcomp.codegen.llvm.address import LANE, Access, Lanes, access, condition, element_address, lane_values, lanes_of, row_lanes
 from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory, to_memory
-from tcomp.codegen.llvm.lanes import transpose
+from tcomp.codegen.llvm.lanes import spread, transpose
 from tcomp.codegen.llvm.masks import Mask
 from tcomp.codegen.llvm.writer import Key, Writer, register_type
 from tcomp.ir import index
@@ -63,7 +63,21 @@ def _raw_vector(w: Writer, n: Node, win: Window, key: Key, mask: Mask) -> str:
     axis = _contiguous_axis(a, win)
     if axis is not None:
         return _transposed(w, n, win, a, key, axis)
+    if mask is None and isinstance(lanes.stride, int) and abs(lanes.stride) <= _NEAR:
+        return _spread(w, element, lanes.pointer, lanes.stride)
     return memory.gather(w, element, lanes.pointer, _strided(w, lanes.stride, element), mask)
+
+
+_NEAR = 4  # strides up to which a few whole vectors cost less than a gather
+
+
+def _spread(w: Writer, element: str, pointer: str, stride: int) -> str:
+    """Lanes a small constant stride apart: the vectors that hold them, shuffled."""
+    size, reach = memory.bytes_of(element), LANES - 1
+    first = 0 if stride > 0 else stride * reach * size
+    at = (first + i * reach * size for i in range(abs(stride)))
+    pointers = [w.pure(w.level, f"getelementptr i8, ptr {pointer}, i64 {k}") if k else pointer for k in at]
+    return spread(w.b, element, [memory.load(w, element, p, None) for p in pointers], stride)
 
 
 def _strided(w: Writer, stride: Dim, element: str) -> str:

@@ -32,21 +32,25 @@ def both(w: Writer, a: Mask, b: Mask) -> Mask:
 
 def prefix(w: Writer, count: Dim, first: int) -> Mask:
     """Lanes `first + lane < count`."""
-    left = index.sub(count, first)
-    low, high = index.bounds(left)
-    if low is not None and low >= LANES:
+    left: Dim | None = w.fact(("left", count, first), lambda: (_left(count, first),))[0]
+    if left is None:
         return None
     if isinstance(left, int):
-        return constant_mask((1 << max(0, min(LANES, left))) - 1)
-    if low is None or low < 0:
-        left = index.maximum(left, 0)
-    if high is None or high > LANES:
-        left = index.minimum(left, LANES)
+        return constant_mask((1 << left) - 1)
     level = level_of(w, left)
     narrow = w.pure(level, f"trunc i64 {text(w, left)} to i32")
     bits = w.pure(level, f"add i32 {w.pure(level, f'shl i32 1, {narrow}')}, -1")
     whole = w.pure(level, f"trunc i32 {bits} to i{LANES}")
     return w.pure(level, f"bitcast i{LANES} {whole} to {MASK}")
+
+
+def _left(count: Dim, first: int) -> Dim | None:
+    """How many lanes from `first` on are below `count`, 0 to LANES; None where surely all are."""
+    left = index.sub(count, first)
+    low = index.bounds(left)[0]
+    if low is not None and low >= LANES:
+        return None
+    return index.minimum(index.maximum(left, 0), LANES)
 
 
 def uniform(w: Writer, test: bool | str) -> Mask:
