@@ -2,8 +2,8 @@
 
     python tools/refresh_readme.py
 
-A block of README that starts with `$ tcomp ...` gets the command's real output, on this machine; long lines and long tables are cut
-(`...`).
+A block of README that starts with `$ tcomp ...` gets what the command prints on this machine; long lines and long tables are
+cut (`...`).
 """
 
 from __future__ import annotations

@@ -27,11 +27,13 @@ MAY_IMPORT = {
     "runtime": BASE,
     "schedule": BASE | {"passes"},
     "tuning": BASE | {"passes", "schedule"},
-    "driver": COMPILER,
+    "checking": BASE,  # what happens between passes, for the driver
+    "driver": COMPILER | {"checking"},
     "testing": COMPILER | {"driver"},
-    "__init__": COMPILER | {"driver"},
-    "numpy": COMPILER | {"driver"},  # public names, like __init__
-    "cli": COMPILER | {"driver", "testing", "__init__"},
+    "api": COMPILER | {"driver"},  # what `__init__` shows
+    "numpy": {"frontend"},  # public names, like `__init__`
+    "__init__": COMPILER | {"driver", "api", "numpy"},
+    "cli": COMPILER | {"driver", "api", "testing", "__init__"},
     "__main__": {"cli"},
 }
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
