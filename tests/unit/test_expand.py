@@ -90,6 +90,33 @@ def test_panels_in_own_memory_are_read_without_masks():
     assert len(loads) == 10 and not any(any(b["masked"]) for b in loads)
 
 
+@pytest.mark.parametrize("space", ["ws", "stack"])
+def test_a_store_does_not_round_up_into_its_neighbour(space):
+    """The second half of a buffer is written before the first, whose end is no end of the buffer."""
+    both, y = Buffer("both", f32, (40,), space, ((0, 0), (0, 16))), Buffer("y", f32, (40,))
+    n = ix.symbol("n", 16, 30)
+    first = Store(t.load(both, (ax(0, n),), (n,)), t.full(1.0, f32), By((16,)))
+    second = Store(t.load(both, (16 + ax(0, 24),), (24,)), t.full(2.0, f32), By((16,)))
+    early = Store(t.load(both, (16 + ax(0, 3),), (3,)), t.full(3.0, f32), By((16,)))
+    read = Store(t.whole(y), t.whole(both), By((64,)))
+    own = () if space == "ws" else (Alloc(both),)
+    body = (*own, second, early, read) if space == "stack" else (second, first, read)
+    kernel = Kernel("halves", (), (y,), (n,), (Grid((), body),), () if own else (both,))
+    agree(kernel, [{"n": size} for size in (16, 17, 30)], places=False, exact=True)
+
+
+def test_prepacked_panels_are_read_without_masks():
+    """Whole panels of a foreign buffer lie inside it, though the result's columns end in one."""
+    n = 40
+    a, b, c = Buffer("a", f32, (M, 9)), Buffer("b", f32, (2, 9, 32)), Buffer("c", f32, (M, n))
+    column = ax(1, n)
+    panel = t.load(b, (ix.floordiv(column, 32), ax(0, 9), ix.mod(column, 32)), (9, n))
+    kernel = Kernel("panels", (a, b), (c,), (M,), (Grid((), (Store(t.whole(c), t.dot(t.whole(a), panel, ZERO, "f"), PRODUCT),)),))
+    agree(kernel, [{"m": m} for m in (0, 1, 17)], places=False)
+    dots = [st.value for st in all_statements(expand_kernel(kernel)) if isinstance(st, Let) and st.value.op == "dot"]
+    assert len(dots) == 10 and not any(any(d.operands[1]["masked"]) for d in dots)
+
+
 def test_two_products_in_one_store():
     """silu-like gate: (a w) * (a v), with a third sharing nothing, under a `when`."""
     kk, n = 9, 40
