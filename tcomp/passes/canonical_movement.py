@@ -61,11 +61,11 @@ def _reshape(n: Node, m: Normaliser) -> Node | None:
     x = n.operands[0]
     if x.type.shape == n.type.shape:
         return x
+    if not is_exact(n):
+        return None
     if x.op == "reshape" and is_exact(x):
         return m.reshape(x.operands[0], n.type.shape)
-    if x.op == "broadcast" and is_exact(n):
-        return _reshaped_broadcast(n, m)
-    return None
+    return _reshaped_broadcast(n, m) if x.op == "broadcast" else None
 
 
 def _reshaped_broadcast(n: Node, m: Normaliser) -> Node | None:

@@ -142,8 +142,10 @@ def _is_constant(x: Node) -> bool:
 
 
 def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Node:
-    """The canonical form of a `conv`: itself for one group, else what its groups are."""
+    """The canonical form of a `conv`: itself for one group (a `dot` where there is one window), else what its groups are."""
     dtype = x.type.dtype
+    if groups == 1 and _is_whole(x, w, dilations):
+        return _as_product(x, w)
     x, w = _widened(x), _widened(w)
     if groups == 1:
         out = apply("conv", x, w, strides=strides, dilations=dilations, groups=1)
@@ -154,6 +156,19 @@ def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...],
     else:
         out = _grouped_dot(x, w, strides, dilations, groups)
     return _narrowed(out, dtype)
+
+
+def _is_whole(x: Node, w: Node, dilations: tuple[int, ...]) -> bool:
+    """Whether the one window covers all of the input."""
+    window = w.type.shape[:-2]
+    return x.type.shape[1:-1] == window and all(d == 1 or k == 1 for d, k in zip(dilations, window))
+
+
+def _as_product(x: Node, w: Node) -> Node:
+    """[N, inside * C] by [inside * C, O]."""
+    depth, columns = index.product(w.type.shape[:-1]), w.type.shape[-1]
+    out = dot(reshape(x, (x.type.shape[0], depth)), reshape(w, (depth, columns)), ((), ()), ((1,), (0,)))
+    return reshape(out, (x.type.shape[0], *(1 for _ in x.type.shape[1:-1]), columns))
 
 
 def _windows(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...]) -> Node:

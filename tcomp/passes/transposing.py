@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tcomp.ir.node import Node
 from tcomp.ir.ops.reduction import Axes, free_axes
 from tcomp.passes.normal import Normaliser, Rule
-from tcomp.passes.regroup import is_exact, real_axes, regroups, runs
+from tcomp.passes.regroup import Shape, is_exact, real_axes, regroups, runs
 
 Perm = tuple[int, ...]
 _FLEXIBLE = frozenset(["constant", "broadcast"])  # take any order at no cost, or at that of a smaller operand
@@ -96,7 +96,14 @@ def _reduce(n: Node, m: Normaliser) -> Node | None:
     if x.op != "transpose":
         return None
     axes = tuple(sorted(x["perm"][a] for a in n["axes"]))
+    if _lowers(n["axes"], x.type.rank) and not _lowers(axes, x.type.rank):
+        return None
     return m.transpose(m.make("reduce", x.operands[0], monoid=n["monoid"], axes=axes), _without(x["perm"], axes))
+
+
+def _lowers(axes: Perm, rank: int) -> bool:
+    """Whether `decompose` leaves a reduction over these axes as it is."""
+    return axes == (rank - 1,) or rank - 1 not in axes
 
 
 def _without(perm: Perm, gone: Sequence[int]) -> Perm:
@@ -116,7 +123,8 @@ def _argreduce(n: Node, m: Normaliser) -> Node | None:
 
 def _scan(n: Node, m: Normaliser) -> Node | None:
     x = n.operands[0]
-    if x.op != "transpose":
+    last = n.type.rank - 1
+    if x.op != "transpose" or (n["axis"] == last and x["perm"][last] != last):
         return None
     attrs = {"monoid": n["monoid"], "reverse": n["reverse"], "exclusive": n["exclusive"]}
     return m.transpose(m.make("scan", x.operands[0], axis=x["perm"][n["axis"]], **attrs), x["perm"])
@@ -157,23 +165,50 @@ def _gather(n: Node, m: Normaliser) -> Node | None:
 
 def _reshape(n: Node, m: Normaliser) -> Node | None:
     """A reshape that regroups axes which the transpose leaves side by side (splitting channels) is done before it."""
-    x = n.operands[0]
-    if x.op != "transpose" or not is_exact(n) or not regroups(n):
+    found = _transposed(n.operands[0], m)
+    if found is None:
         return None
-    perm = x["perm"]
+    x, perm = found
+    shape, new_shape = n.operands[0].type.shape, n.type.shape
+    if not is_exact(n):
+        return _relabelled(x, perm, shape, new_shape, m)
     blocks: list[tuple[Perm, tuple[int, ...]]] = []  # axes under the transpose -> axes of the result
-    for old, new in runs(x.type.shape, n.type.shape):
+    for old, new in runs(shape, new_shape):
         under = tuple(perm[a] for a in old)
-        if not _side_by_side(under, x.operands[0]):
+        if not _side_by_side(under, x):
             return None
         blocks.append((under, new))
     order = sorted(range(len(blocks)), key=lambda k: blocks[k][0])
-    if order == list(range(len(blocks))):
+    if order == list(range(len(blocks))) or not regroups(n):
         return None
     early = [a for k in order for a in blocks[k][1]]
     place = {a: k for k, a in enumerate(early)}
-    moved = m.transpose(m.reshape(x.operands[0], (n.type.shape[a] for a in early)), (place[a] for a in sorted(early)))
-    return m.reshape(moved, n.type.shape)
+    moved = m.transpose(m.reshape(x, (new_shape[a] for a in early)), (place[a] for a in sorted(early)))
+    return m.reshape(moved, new_shape)
+
+
+def _transposed(x: Node, m: Normaliser) -> tuple[Node, Perm] | None:
+    """`x` as (value, order), where it is a transpose, or repeats one: what is repeated then follows the axis it is beside."""
+    if x.op == "transpose":
+        return x.operands[0], x["perm"]
+    if x.op != "broadcast" or x.operands[0].op != "transpose":
+        return None
+    small, perm = x.operands[0].operands[0], x.operands[0]["perm"]
+    beside: dict[int, list[int]] = {}  # axis of the operand (-1: none) -> axes of x from it up to the next one
+    owner = -1
+    for a in range(x.type.rank):
+        owner = x["axes"].index(a) if a in x["axes"] else owner
+        beside.setdefault(owner, []).append(a)
+    order = [a for k in (-1, *inverse(perm)) for a in beside.get(k, [])]
+    axes = [order.index(x["axes"][k]) for k in inverse(perm)]
+    return m.broadcast(small, (x.type.shape[a] for a in order), axes), inverse(tuple(order))
+
+
+def _relabelled(x: Node, perm: Perm, old: Shape, new: Shape, m: Normaliser) -> Node | None:
+    """A reshape that asserts the size of one axis is done before the transpose."""
+    if len(old) != len(new) or sum(d != e for d, e in zip(old, new)) != 1:
+        return None
+    return m.transpose(m.reshape(x, (new[k] for k in inverse(perm))), perm)
 
 
 def _side_by_side(axes: Perm, x: Node) -> bool:
@@ -186,8 +221,10 @@ def _side_by_side(axes: Perm, x: Node) -> bool:
 
 
 def _dot(n: Node, m: Normaliser) -> Node | None:
-    """Operands without their transposes, where the order of the result stays the same."""
+    """Operands without their transposes, where the order of the result stays the same. A product of matrices stays one."""
     operands, batch, contract = list(n.operands), n["batch"], n["contract"]
+    if (batch, contract) in _MATRICES:
+        return None
     for side in (0, 1):
         x = operands[side]
         if x.op != "transpose":
@@ -205,6 +242,8 @@ def _renamed(pairs: Axes, side: int, perm: Perm) -> Axes:
     axes = tuple(perm[a] for a in pairs[side])
     return (axes, pairs[1]) if side == 0 else (pairs[0], axes)
 
+
+_MATRICES = ((((), ()), ((1,), (0,))), (((0,), (0,)), ((2,), (1,))))  # as `decompose` leaves them
 
 TRANSPOSING_RULES: dict[str, tuple[Rule, ...]] = {
     "concat": (_concat,),

@@ -156,6 +156,12 @@ def test_convolutions(rank: int, groups: int, per: int, each: int, dtype: dt.DTy
         assert only(after, "reduce")["axes"] == tuple(range(rank + 1, 2 * rank + 1))
 
 
+def test_a_convolution_of_one_window_is_a_product():
+    w = x(2, 3, 4, 5, name="w")
+    after = decomposed(apply("conv", x(N, 2, 3, 4), w, strides=(1, 1), dilations=(1, 1), groups=1))
+    assert only(after, "dot").type.shape == (N, 5) and "conv" not in ops(after)
+
+
 def test_squares_are_products():
     after = decomposed(apply("pow", x(3), full(2, dt.f32, (3,))), apply("pow", x(3), full(0.5, dt.f32, (3,))))
     assert ops(after).count("mul") == 1 and ops(after).count("pow") == 1
