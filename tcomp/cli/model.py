@@ -89,7 +89,7 @@ def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str,
         return program
     fixed = {name: size for name, size in dims.items() if size is not None}
     with progress(f"compiling {os.path.basename(path)}"):
-        return tcomp.compile(path, target=target, dims=fixed, precision=precision)
+        return tcomp.compile(path, target=target, dims=fixed, precision=precision, use_cache=not no_cache)
 
 
 def require_symbols(dims: Mapping[str, Size], symbols: Iterable[str]) -> None:
