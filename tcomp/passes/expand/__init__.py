@@ -105,6 +105,9 @@ class _Expander:
                 if st.window.type.rank == 1 and st.by is not None:
                     value = self._name_scalars(value, out)
                 return [*out, replace(st, value=value)]
+            case For():
+                carry = tuple(replace(c, init=self._name_reductions(c.init, out)) for c in st.carry)
+                return [*out, replace(st, carry=carry)]
         return [st]
 
     def _name_reductions(self, e: Node, out: list[Stmt]) -> Node:

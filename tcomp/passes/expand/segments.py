@@ -9,7 +9,7 @@ from functools import partial
 from tcomp.errors import Error
 from tcomp.ir import index
 from tcomp.ir.machine import LANES
-from tcomp.ir.node import Dim
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import For, Stmt
 from tcomp.passes.names import Names, loop_variable
 
@@ -87,7 +87,14 @@ def _balanced(m: Dim, rows: int) -> tuple[Segment, ...]:
 
 def own_row_segments(m: Dim, capacity: int, rows: int) -> tuple[Segment, ...]:
     """Rows of own memory: panels over its capacity, entered only as far as there are rows; the last one may pass the end."""
-    return tuple(Segment(s.lo, index.minimum(s.hi, m), s.size) for s in _panels(capacity, rows))
+    limits = m.operands if isinstance(m, Node) and m.op == "min" else (index.as_node(m),)
+
+    def limited(hi: Dim) -> Dim:
+        for limit in limits:
+            hi = index.minimum(hi, index.as_dim(limit))
+        return hi
+
+    return tuple(Segment(s.lo, limited(s.hi), s.size) for s in _panels(capacity, rows))
 
 
 def column_segments(n: Dim, columns: int, round_up: bool, whole: bool) -> tuple[Segment, ...]:
