@@ -26,8 +26,11 @@ from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
 from tcomp.ir.printer import print_module
+from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
 from tcomp.passes.expand import expand
+from tcomp.passes.fold import fold
+from tcomp.passes.layout import layout
 from tcomp.passes.memory_plan import memory_plan
 from tcomp.passes.place import place
 from tcomp.passes.vector_products import vector_products
@@ -37,10 +40,16 @@ from tcomp.schedule.lower import lower
 Pass = Callable[[Module], Module]
 
 # Every pass, in the order of the pipeline. `lower` needs the machine: `passes_for` binds it.
-PIPELINE: tuple[str, ...] = ("decompose", "vector_products", "lower", "place", "expand", "memory_plan")
+PIPELINE: tuple[str, ...] = (
+    *("decompose", "vector_products", "fold", "layout", "fold"),
+    *("lower", "place", "expand", "memory_plan"),
+)
 _MACHINE_FREE: dict[str, Pass] = {
     "decompose": decompose,
     "vector_products": vector_products,
+    "canonicalise": canonicalise,
+    "fold": fold,
+    "layout": layout,
     "place": place,
     "expand": expand,
     "memory_plan": memory_plan,

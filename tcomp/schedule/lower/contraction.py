@@ -52,17 +52,17 @@ def is_costly(group: Group) -> bool:
 
 
 def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
-    """[M, K] x [K, N] or [B, M, K] x [B, K, N], by the choice for its sizes."""
+    """[M, K] x [K, N] or [B, M, K] x [B, K, N], operands' axes in any order, by the choice for its sizes."""
     anchor = group.anchors[0]
     a, b = anchor.operands
     batched = a.type.rank == 3
-    dims = (*anchor.type.shape, a.type.shape[-1])
+    dims = (*anchor.type.shape, a.type.shape[anchor["contract"][0][0]])
     axes = domain_axes(dims)
     lead, (m, n, k) = axes[: len(axes) - 3], axes[-3:]
     reader = Reader(lambda x: ctx.in_memory(x) and x not in group.members)
-    left = reader.read(a, (*lead, m, k))
+    left = reader.read(a, _operand_axes(anchor, 0, lead, m, k))
     packed_constant = b.op == "constant" and not batched and b["value"].array.size > 1
-    right = left if packed_constant else reader.read(b, (*lead, k, n))
+    right = left if packed_constant else reader.read(b, _operand_axes(anchor, 1, lead, n, k))
     finals = epilogue_of(group, reader, axes[:-1])
     c = collapse(dims, [left, right, *finals], frozenset(range(len(dims))))
     problem = _problem(group, dims, right, packed_constant)
@@ -71,7 +71,8 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
     plan = _Plan(dims, choice, c.expressions[0], Epilogue(outputs, c.expressions[2:]), ctx)
     inputs = {x: c.buffers.get(v, v) for x, v in reader.inputs.items()}
     if packed_constant:
-        panels = constant(packed(b["value"].array, choice.columns))
+        weights = b["value"].array if anchor["contract"][1] == (0,) else b["value"].array.T
+        panels = constant(packed(weights, choice.columns))
         buffer = Buffer(f"in{len(inputs)}", b.type.dtype, panels.type.shape)
         inputs[panels] = buffer
         phases: tuple[Grid, ...] = (_product_phase(plan, _panel_reader(buffer, choice.columns, ())),)
@@ -80,6 +81,16 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
         return _with_packing(name, group, plan, c.expressions[1], reader, inputs)
     phases = (_product_phase(plan, _expression_reader(plan, c.expressions[1])),)
     return finish(name, reader, inputs, outputs, group.outputs, phases, ctx)
+
+
+def _operand_axes(anchor: Node, which: int, lead: tuple[Dim, ...], free: Dim, k: Dim) -> tuple[Dim, ...]:
+    """The positions of an operand: its batch axis, its contracted axis, and the one that is left, in its own order."""
+    rank = anchor.operands[which].type.rank
+    at: list[Dim] = [free] * rank
+    for axis, p in zip(anchor["batch"][which], lead):
+        at[axis] = p
+    at[anchor["contract"][which][0]] = k
+    return tuple(at)
 
 
 def _problem(group: Group, dims: tuple[Dim, ...], right: Node, is_constant: bool) -> Problem:

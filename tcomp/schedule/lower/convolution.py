@@ -64,7 +64,7 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
     finals = collapse(dims, epilogue_of(group, reader, domain_axes(dims)), frozenset(range(len(dims))))
     outputs = tuple(output_buffer(i, v, dims) for i, v in enumerate(group.outputs))
     inputs = {v: finals.buffers.get(b, b) for v, b in reader.inputs.items()}
-    inputs[_base(x)] = image
+    inputs[_base(reader, x)] = image
     shape = (len(offsets), -(-dims[-1] // choice.columns), depth, choice.columns)
     epilogue = Epilogue(outputs, finals.expressions)
     if w.op == "constant":
@@ -74,22 +74,23 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
         conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, ctx)
         return finish(name, reader, inputs, outputs, group.outputs, (_phase(conv),), ctx)
     source = Buffer(f"in{len(inputs)}", w.type.dtype, (len(offsets), depth, dims[-1]))
-    inputs[_base(w)] = source
+    inputs[_base(reader, w)] = source
     buffer = Buffer("panels", w.type.dtype, shape, "ws")
     conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, ctx)
     lowered = finish(name, reader, inputs, outputs, group.outputs, (_pack(conv, source), _phase(conv)), ctx)
     return with_workspace(lowered, buffer)
 
 
-def _base(n: Node) -> Node:
-    while n.op == "reshape":
+def _base(reader: Reader, n: Node) -> Node:
+    """What is in memory under the reshapes of `n`."""
+    while n.op == "reshape" and not reader.in_memory(n):
         n = n.operands[0]
     return n
 
 
 def _input(reader: Reader, x: Node, merged: bool) -> Buffer:
     """The input's buffer, its last two axes as one where window and channels are."""
-    buffer = reader.buffer(_base(x))
+    buffer = reader.buffer(_base(reader, x))
     shape = x.type.shape
     shape = (*shape[:-2], index.mul(shape[-2], shape[-1])) if merged else shape
     return Buffer(buffer.name, buffer.dtype, shape)
