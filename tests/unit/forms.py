@@ -1,12 +1,13 @@
-"""Kernels in their three forms: `agree` runs TILE, PLACED and REG on random arrays, and checks what REG promises."""
+"""Kernels in their three forms: `agree` runs TILE, PLACED and REG on random arrays, and checks the rules of each stage."""
 
 import numpy as np
 
 from tcomp.ir import index as ix
 from tcomp.ir.dtype import to_numpy
 from tcomp.ir.interp.tile import run_kernel
-from tcomp.ir.node import Node
-from tcomp.ir.stmts import Alloc, For, If, Let, Store
+from tcomp.ir.spec import SPECS
+from tcomp.ir.stmts import For, If
+from tcomp.ir.verify_kernel import kernel_faults
 from tcomp.passes.expand import expand_kernel
 from tcomp.passes.place import place_kernel
 
@@ -15,9 +16,9 @@ def agree(kernel, sizes=None, inputs=None, places=True, exact=False, seed=0):
     """The outputs of REG, after all forms of a kernel were found to mean the same at each of these sizes."""
     placed = place_kernel(kernel) if places else kernel
     reg = expand_kernel(placed)
-    check_names(placed)
-    check_names(reg)
-    check_register_form(reg)
+    for form, stage in ((placed, "placed"), (reg, "reg")):
+        faults = [why for _, why in kernel_faults(form, SPECS[stage])]
+        assert not faults, f"{kernel.name} at stage {stage}: {faults}"
     for values in sizes or [{}]:
         arrays = random_inputs(kernel, values, seed) if inputs is None else inputs
         want, *found = (run(k, values, arrays) for k in (kernel, placed, reg))
@@ -66,50 +67,3 @@ def statements(body):
 
 def all_statements(kernel):
     return [st for grid in kernel.phases for st in statements(grid.body)]
-
-
-def check_names(kernel):
-    """Names are unique."""
-    names = []
-    for st in all_statements(kernel):
-        match st:
-            case Let():
-                names.append(st.name)
-            case Alloc():
-                names.append(st.buffer.name)
-            case For():
-                names += [st.var["name"], *(n for c in st.carry for n in {c.name, c.result})]
-    assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
-
-
-def check_register_form(kernel):
-    """No `by`, no spaces, register values of static shape in whole vectors, masks on lanes only."""
-    for st in all_statements(kernel):
-        match st:
-            case Let():
-                assert st.by is None and st.space == "reg"
-                check_value(st.value)
-            case Store():
-                assert st.by is None
-                check_value(st.window)
-                check_value(st.value)
-            case For():
-                assert all(c.by is None and c.space == "reg" for c in st.carry)
-                for e in (*(c.init for c in st.carry), *st.yields):
-                    check_value(e)
-
-
-def check_value(e):
-    """Static shapes (of a product's operands: but for its inner extent), lanes in whole vectors, `valid` on lanes only."""
-    if e.op == "dot":
-        a, b, acc = e.operands
-        assert isinstance(a.type.shape[0], int) and b.type.shape[1] % 16 == 0 and not a["masked"][1] and not b["masked"][0]
-        check_value(acc)
-        return
-    shape = e.type.shape
-    assert not any(isinstance(d, Node) for d in shape) and len(shape) <= 2, f"{e.op}: {e.type}"
-    assert not shape or shape[-1] % 16 == 0 or shape[-1] == 1, f"{e.op}: {e.type}"
-    assert e.op != "load" or not any(e["masked"][:-1]), e
-    for o in e.operands:
-        if o.type is not ix.INDEX:
-            check_value(o)
