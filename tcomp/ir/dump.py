@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from tcomp.errors import Error
 from tcomp.ir.dtype import bf16, to_numpy
@@ -23,6 +21,8 @@ def save_dump(module: Module, path: Path) -> None:
     path.write_text(print_module(module), encoding="utf-8")
     constants = large_constants(module)
     if constants:
+        from safetensors.numpy import save_file
+
         save_file({k: _plain(a) for k, a in constants.items()}, path.with_suffix(".safetensors"))
 
 
@@ -40,6 +40,9 @@ def load_dump(path: Path) -> Module:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     """The constants by digest, each digest verified."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
     try:
         found: dict[str, np.ndarray] = load_file(path)
     except (SafetensorError, OSError) as e:
