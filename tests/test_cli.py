@@ -202,8 +202,9 @@ def without_places(text):
 
 def test_opt_lists_the_passes(capsys):
     assert invoke(["opt", "--list"]) == 0
-    shown = [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
-    assert [s[0] for s in shown] == list(driver.PIPELINE) and all(len(s) == 2 for s in shown)
+    *shown, _, order = [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+    assert [s[0] for s in shown] == list(driver.PASSES) and all(len(s) == 2 for s in shown)
+    assert order == ["pipeline:", ",".join(driver.PIPELINE)]
 
 
 def test_opt_of_an_unknown_pass(tmp_path, capsys):

@@ -60,7 +60,7 @@ What products of tiles are built from, per machine; see `tcomp/ir/machine.py`.
 """
 PASSES_HEAD = """# Passes
 
-In the order of the pipeline (`tcomp/driver.py`). A pass has one name for its function, its file and its dump.
+In the order of first use (`tcomp/driver.py`). A pass has one name for its function, its file and its dump.
 `TCOMP_DUMP=folder` writes the text after each; `tcomp opt FILE --passes a,b` takes up a dump.
 
 """
@@ -121,7 +121,8 @@ def op_row(row: OpDef) -> tuple[str, ...]:
 
 def passes() -> str:
     """docs/passes.md."""
-    return PASSES_HEAD + "\n".join(map(pass_section, driver.PIPELINE))
+    order = f"The pipeline: {', '.join(f'`{name}`' for name in driver.PIPELINE)}.\n\n"
+    return PASSES_HEAD + order + "\n".join(map(pass_section, dict.fromkeys([*driver.PIPELINE, *driver.PASSES])))
 
 
 def pass_section(name: str) -> str:

@@ -13,21 +13,22 @@ Examples:
   tcomp opt 03-lower.tc --passes place,expand        print what the two passes make of it
   tcomp opt 03-lower.tc --passes place -o placed.tc
   tcomp opt model.tc                                 parse, verify and print
-  tcomp opt --list                                   name the passes, in the order of the pipeline"""
+  tcomp opt --list                                   name the passes"""
 
 
 @click.command("opt", epilog=_EPILOG, short_help="Run passes on the text of a module.")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--passes", default="", metavar="a,b,c", help="Passes to run, in order.")
 @click.option("-o", "--output", metavar="OUT.tc", help="Where to write; large constants go beside it. Default: standard output.")
-@click.option("--list", "listing", is_flag=True, help="Name the passes and stop.")
+@click.option("--list", "listing", is_flag=True, help="Name the passes and their order, and stop.")
 def opt(file: str | None, passes: str, output: str | None, listing: bool) -> None:
     """Run passes on FILE.tc, the text of a module at any stage, and print the result."""
     from tcomp import driver
 
     if listing:
-        for name in driver.PIPELINE:
-            click.echo(f"{name:20}{first_line(driver.PASSES[name])}")
+        for name, function in driver.PASSES.items():
+            click.echo(f"{name:20}{first_line(function)}")
+        click.echo(f"\npipeline: {','.join(driver.PIPELINE)}")
         return
     if file is None:
         raise click.UsageError("give a FILE.tc, or --list")
@@ -59,5 +60,5 @@ def transform(file: str, names: list[str], output: str | None) -> None:
 
 
 def first_line(function: object) -> str:
-    """The first line of a docstring."""
-    return (function.__doc__ or "").strip().partition("\n")[0]
+    """The first line of a docstring; of a partial, that of its function."""
+    return (getattr(function, "func", function).__doc__ or "").strip().partition("\n")[0]
