@@ -59,7 +59,7 @@ def nest(axes: Sequence[Axis], body: Callable[[tuple[Dim, ...]], tuple[Stmt, ...
         if a.block == 1:
             at.append(var)
             continue
-        inner = counter(f"r{k}", a.extent)
+        inner = counter(f"r{k}" if prefix == "i" else f"{prefix}r{k}", a.extent)  # unique across the phases of a kernel
         loops.append((inner, var, index.minimum(index.add(var, a.block), a.extent)))
         at.append(inner)
     stmts = body(tuple(at))
