@@ -211,6 +211,27 @@ def _relabelled(x: Node, perm: Perm, old: Shape, new: Shape, m: Normaliser) -> N
     return m.transpose(m.reshape(x, (new[k] for k in inverse(perm))), perm)
 
 
+def _transpose(n: Node, m: Normaliser) -> Node | None:
+    """transpose(reshape(transpose(x))) is one transpose, then the reshape, where the last one moves whole groups of axes."""
+    y = n.operands[0]
+    if y.op != "reshape" or not is_exact(y) or not regroups(y):
+        return None
+    found = _transposed(y.operands[0], m)
+    if found is None:
+        return None
+    x, perm = found
+    group = {new: [perm[a] for a in old] for old, new in runs(y.operands[0].type.shape, y.type.shape)}
+    order = [a for a in n["perm"] if y.type.shape[a] != 1]
+    early = [a for a in range(x.type.rank) if x.type.shape[a] == 1]
+    while order:
+        new = next((g for g in group if g == tuple(order[: len(g)])), ())
+        if not new:
+            return None
+        early += group[new]
+        order = order[len(new) :]
+    return m.reshape(m.transpose(x, early), n.type.shape)
+
+
 def _side_by_side(axes: Perm, x: Node) -> bool:
     """Whether axes follow each other in `x`, but for axes of size 1."""
     real = real_axes(x.type.shape)
@@ -246,6 +267,7 @@ def _renamed(pairs: Axes, side: int, perm: Perm) -> Axes:
 _MATRICES = ((((), ()), ((1,), (0,))), (((0,), (0,)), ((2,), (1,))))  # as `decompose` leaves them
 
 TRANSPOSING_RULES: dict[str, tuple[Rule, ...]] = {
+    "transpose": (_transpose,),
     "concat": (_concat,),
     "reduce": (_reduce,),
     "argreduce": (_argreduce,),
