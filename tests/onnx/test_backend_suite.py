@@ -1,0 +1,31 @@
+"""The ONNX backend suite: what `expected_pass.txt` lists passes; `tools/update_expected_pass.py` lets the list grow."""
+
+from collections import Counter
+from unittest import SkipTest
+
+import pytest
+from backend_suite import listed, suite
+
+AT_LEAST = {"node": 900, "pytorch-converted": 75, "pytorch-operator": 25}
+
+
+@pytest.fixture(autouse=True)
+def fast_code(monkeypatch):
+    monkeypatch.setenv("TCOMP_FAST", "1")
+
+
+@pytest.mark.parametrize("name", listed())
+def test_listed(name):
+    suite()[name]()
+
+
+def test_the_list_is_in_order_and_long_enough():
+    names = listed()
+    assert names == sorted(set(names))
+    counts = Counter(name.split("/")[0] for name in names)
+    assert {kind: counts[kind] for kind in AT_LEAST if counts[kind] < AT_LEAST[kind]} == {}
+
+
+def test_refusals_are_skips_with_a_reason():
+    with pytest.raises(SkipTest, match="not supported"):
+        suite()["node/test_string_concat"]()
