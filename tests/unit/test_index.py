@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tcomp.ir import index as ix
 
 N = ix.symbol("n", 0, 40)
-I = ix.symbol("i", 0, 96, multiple=16)
+BLOCK = ix.symbol("i", 0, 96, multiple=16)
 K = ix.symbol("k", 0, 15)
 SYMBOLS = {"n": range(0, 41, 5), "i": range(0, 97, 16), "k": (0, 1, 7, 15)}
 
@@ -18,23 +18,23 @@ def test_equal_forms_are_one_node():
     assert (N + 3) * 2 - N is N + 6
     assert N * (N + 1) is N * N + N
     assert N - N == 0
-    assert ix.floordiv(I + K, 16) is ix.floordiv(I, 16)
-    assert ix.mod(I + K, 16) is K
-    assert ix.mod(I * 3, 16) == 0
+    assert ix.floordiv(BLOCK + K, 16) is ix.floordiv(BLOCK, 16)
+    assert ix.mod(BLOCK + K, 16) is K
+    assert ix.mod(BLOCK * 3, 16) == 0
     assert ix.minimum(N, 64) is N
     assert ix.floordiv(N * K, N) is K
     assert ix.less(K, 16) == 1
 
 
 def test_bounds():
-    assert ix.bounds(I + 2 * K - 5) == (-5, 121)
+    assert ix.bounds(BLOCK + 2 * K - 5) == (-5, 121)
     assert ix.bounds(ix.minimum(32, N - 8)) == (-8, 32)
     assert ix.bounds(ix.symbol("m") * 2) == (0, None)
-    assert ix.multiple_of(2 * I + 8) == 8
+    assert ix.multiple_of(2 * BLOCK + 8) == 8
 
 
 def expressions() -> st.SearchStrategy:
-    leaves = st.one_of(st.sampled_from([N, I, K]), st.integers(-9, 9))
+    leaves = st.one_of(st.sampled_from([N, BLOCK, K]), st.integers(-9, 9))
     positive = st.integers(1, 20)
 
     def grow(inner):

@@ -7,15 +7,15 @@ from tcomp.ir.types import Buffer
 
 N = ix.symbol("n")
 X = Buffer("x", dt.f32, (N, 64))
-I = ix.symbol("i", 0, None, 14)
+BLOCK = ix.symbol("i", 0, None, 14)
 
 
 def test_restrict_moves_positions_and_counts():
-    e = t.load(X, (I + t.axis(0, 14), t.axis(1, 64)), (14, 64), (N - I, None))
+    e = t.load(X, (BLOCK + t.axis(0, 14), t.axis(1, 64)), (14, 64), (N - BLOCK, None))
     w = t.window(t.restrict(e, ((2, 4, None), (ix.symbol("j", 0, 63, 16), 16, None))))
-    assert w.positions[0] is I + 2 + t.axis(0, 4)
+    assert w.positions[0] is BLOCK + 2 + t.axis(0, 4)
     assert w.extents == (4, 16) and w.valid[1] is None
-    assert w.valid[0] is ix.minimum(4, ix.maximum(N - I - 2, 0))
+    assert w.valid[0] is ix.minimum(4, ix.maximum(N - BLOCK - 2, 0))
 
 
 def test_restrict_reaches_through_a_dot_and_its_epilogue():
@@ -33,5 +33,5 @@ def test_zero_keeps_its_sign_in_identity():
 
 
 def test_substitute_leaves_tile_axes():
-    e = t.load(X, (I + t.axis(0, 14), 3), (14,))
-    assert t.window(t.substitute(e, {I: 28})).positions == (t.axis(0, 14) + 28, 3)
+    e = t.load(X, (BLOCK + t.axis(0, 14), 3), (14,))
+    assert t.window(t.substitute(e, {BLOCK: 28})).positions == (t.axis(0, 14) + 28, 3)
