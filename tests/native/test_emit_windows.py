@@ -7,7 +7,7 @@ from reg import MACHINES, Native, check, kernel, window
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
 from tcomp.ir.stmts import For, GridAxis, Store
-from tcomp.ir.tile import full
+from tcomp.ir.tile import full, pointwise
 from tcomp.ir.types import Buffer
 
 F32 = dt.f32
@@ -65,6 +65,19 @@ def test_every_way_to_write_lanes(dtype, machine):
         for y, (at, v) in zip(outputs, [(at, v) for at in places.values() for v in (None, 11)])
     ]
     check(kernel([x], outputs, *body, name=f"writes_{dtype}"), MACHINES[machine])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("count", range(0, 17))
+def test_narrowed_values_stay_within_their_count(count, machine):
+    """Nothing past the count is written, whatever constant mask it becomes."""
+    x = Buffer("x", dt.i64, (2, 32))
+    outputs = [Buffer(f"y{t}", t, (2, 32)) for t in (dt.i8, dt.i16, dt.i32, dt.bool_, dt.bf16)]
+    v = window(x, extents=(2, 32), valid=count + 3)
+    stores = [Store(window(y, extents=(2, 32), valid=count + 3), pointwise("cast", v, dtype=y.dtype)) for y in outputs]
+    check(kernel([x], outputs, *stores, name=f"narrowed_{count}"), MACHINES[machine])
+    stores = [Store(window(y, extents=(2, 32), valid=count), pointwise("cast", v, dtype=y.dtype)) for y in outputs]
+    check(kernel([x], outputs, *stores, name=f"narrow_{count}"), MACHINES[machine])
 
 
 @pytest.mark.parametrize("machine", MACHINES)

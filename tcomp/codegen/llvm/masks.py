@@ -6,7 +6,7 @@ expressions' own bounds do not prove them.
 
 from __future__ import annotations
 
-from tcomp.codegen.llvm.address import LANE, condition, has_lane, lane_values, level_of, text
+from tcomp.codegen.llvm.address import LANE, condition, has_lane, lane_values, level_of, value
 from tcomp.codegen.llvm.memory import MASK
 from tcomp.codegen.llvm.writer import Key, Writer
 from tcomp.ir import index
@@ -35,10 +35,11 @@ def prefix(w: Writer, count: Dim, first: int) -> Mask:
     left: Dim | None = w.fact(("left", count, first), lambda: (_left(count, first),))[0]
     if left is None:
         return None
-    if isinstance(left, int):
-        return constant_mask((1 << left) - 1)
+    known = value(w, left)
+    if isinstance(known, int):
+        return constant_mask((1 << known) - 1)
     level = level_of(w, left)
-    narrow = w.pure(level, f"trunc i64 {text(w, left)} to i32")
+    narrow = w.pure(level, f"trunc i64 {known} to i32")
     bits = w.pure(level, f"add i32 {w.pure(level, f'shl i32 1, {narrow}')}, -1")
     whole = w.pure(level, f"trunc i32 {bits} to i{LANES}")
     return w.pure(level, f"bitcast i{LANES} {whole} to {MASK}")

@@ -52,12 +52,24 @@ def store(w: Writer, element: str, x: str, pointer: str, mask: str | None) -> No
     if mask is None:
         w.b.effect(f"store {kind} {x}, ptr {pointer}, align {align}")
         return
+    if (lane := _only_lane(mask)) is not None:
+        one = w.b.value(f"extractelement {kind} {x}, i64 {lane}")
+        at = w.b.value(f"getelementptr i8, ptr {pointer}, i64 {lane * align}") if lane else pointer
+        w.b.effect(f"store {element} {one}, ptr {at}, align {align}")
+        return
     if not _masks_natively(w, element):
         scatter(w, element, x, pointer, consecutive(element), mask)
         return
     name = f"@llvm.masked.store.{mangle(element, LANES)}.p0"
     w.b.module.declare(f"void {name}({kind}, ptr, i32, {MASK})")
     w.b.effect(f"call void {name}({kind} {x}, ptr {pointer}, i32 {align}, {MASK} {mask})")
+
+
+def _only_lane(mask: str) -> int | None:
+    """The lane of a constant mask of one. It is stored as an element: of a masked store after a narrowing LLVM 22 makes one of
+    the wide element, over its neighbours."""
+    bits = mask.strip("<>").split(", ")
+    return bits.index("i1 1") if bits.count("i1 1") == 1 else None
 
 
 def consecutive(element: str) -> str:
