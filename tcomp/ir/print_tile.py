@@ -56,10 +56,10 @@ def show_range(n: Node, implied: Node) -> str:
 def loop_symbol(name: str, lo: Dim, hi: Dim, step: int) -> Node:
     """The variable of a loop with the bounds and multiple that the loop implies: the parser's default."""
     low, high = index.bounds(lo)[0], index.bounds(hi)[1]
-    top = None if high is None else high - 1 if low is None else max(low, high - 1)
-    if top is not None and isinstance(lo, int):
-        top -= (top - lo) % step
-    return index.symbol(name, low, top, math.gcd(index.multiple_of(lo), step))
+    if high is not None:
+        high = (high - 1) // step * step if index.divisible(lo, step) else high - 1
+        high = high if low is None else max(low, high)
+    return index.symbol(name, low, high, math.gcd(index.multiple_of(lo), step))
 
 
 def show_buffer(b: Buffer) -> str:
@@ -276,7 +276,7 @@ class _Body:
             self.carry(c, init, depth + 1)
         self.block(s.body, depth + 1)
         if s.yields:
-            self.add(depth + 1, f"yield {', '.join(self.texts(depth + 1, s, *s.yields))}", s)
+            self.add(depth + 1, f"yield {', '.join(self.texts(depth + 1, s.yields, *s.yields))}", s.yields)
 
     def carry(self, c: Carry, init: str, depth: int) -> None:
         names = f"{show_name(c.name)} -> {show_name(c.result)}"

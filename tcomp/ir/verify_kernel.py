@@ -87,11 +87,11 @@ class _Checker:
         for g in k.phases:
             self.phase(g, scope)
         for b in k.outputs:
-            if b.name not in scope.written:
+            if b.name not in scope.written and 0 not in b.shape:
                 self.fault(k, f"the output `{b.name}` is never written")
 
     def phase(self, g: Grid, outer: _Scope) -> None:
-        scope = outer.inner()
+        scope = outer.inner(all(runs(0, a.extent) for a in g.axes))
         for a in g.axes:
             self.name(g, a.var["name"])
             self.dims(g, scope, (a.extent,))
@@ -209,8 +209,7 @@ class _Checker:
         self.dims(s, scope, (s.lo, s.hi))
         self.name(s, s.var["name"])
         self.loop_variable(s, s.var, s.lo, s.hi, s.step)
-        count = index.bounds(index.sub(s.hi, s.lo))[1]
-        inner = scope.inner(count is None or count > 0)
+        inner = scope.inner(runs(s.lo, s.hi))
         inner.symbols[s.var["name"]] = s.var
         scope.written.update(_stored(s.body))
         for c in s.carry:
@@ -219,9 +218,9 @@ class _Checker:
         if len(s.yields) != len(s.carry):
             self.fault(s, f"{len(s.yields)} yields for {len(s.carry)} carried values")
         for c, y in zip(s.carry, s.yields):
-            self.value(s, y, inner)
+            self.value(s.yields, y, inner)
             if y.type.dtype != c.type.dtype or not fits(y.type.shape, c.type.shape):
-                self.fault(s, f"a yield of type {y.type} for `{c.name}`, of type {c.type}")
+                self.fault(s.yields, f"a yield of type {y.type} for `{c.name}`, of type {c.type}")
             scope.values[c.result] = c.type
             scope.paddings[c.result] = scope.paddings[c.name].join(self.padding(s, y, inner))
 
@@ -313,6 +312,12 @@ class _Checker:
 
     def padding(self, owner: Any, e: Node, scope: _Scope) -> Padding:
         return Padding.of(e, scope.paddings)
+
+
+def runs(lo: Dim, hi: Dim) -> bool:
+    """Whether a loop may have an iteration."""
+    count = index.bounds(index.sub(hi, lo))[1]
+    return count is None or count > 0
 
 
 def fits(shape: tuple[Dim, ...], into: tuple[Dim, ...]) -> bool:
