@@ -198,8 +198,13 @@ class _Fusion:
         if c.kind == "map" and p.kind in ("dot", "conv", "column"):
             return p.domain == c.domain
         if p.kind == "map" and c.kind == "column":
-            return len(self.readers[base]) == 1 and p.domain == reader.operands[0].type.shape and len(p.members) < 40
+            return p.domain == reader.operands[0].type.shape and len(p.members) < 40 and self._only_feeds(p, reader)
         return False
+
+    def _only_feeds(self, p: _Cluster, reader: Node) -> bool:
+        """Whether nothing but `reader` needs the values of `p`: a kernel over fewer axes cannot store them."""
+        allowed = {*p.members, reader}
+        return all(n not in self.results and all(r in allowed for r, _ in self.readers[n]) for n in p.members)
 
     def _edges_aligned(self, p: _Cluster, c: _Cluster) -> bool:
         """Whether all that `c` reads of `p` it reads at the element it computes itself."""
@@ -319,7 +324,7 @@ def _aligned(base: Node, reader: Node, operand: Node) -> bool:
 def _is_row_broadcast(n: Node) -> bool:
     """Whether a broadcast repeats each row's value along a new last axis."""
     rank = len(n.type.shape)
-    return n["axes"] == tuple(range(rank - 1)) and n.operands[0].type.shape == n.type.shape[:-1]
+    return bool(n["axes"] == tuple(range(rank - 1)) and n.operands[0].type.shape == n.type.shape[:-1])
 
 
 def _repeats(o: Node) -> bool:

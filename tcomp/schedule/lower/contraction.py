@@ -13,7 +13,7 @@ from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import constant
 from tcomp.ir.stmts import By, For, Grid, GridAxis, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
-from tcomp.passes.fusion import COSTLY, Group
+from tcomp.passes.fusion import COSTLY, MOVEMENTS, Group
 from tcomp.schedule.analytic import choose_dot, round_up
 from tcomp.schedule.choice import DotChoice
 from tcomp.schedule.lower.collapse import collapse
@@ -60,9 +60,9 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
     axes = domain_axes(dims)
     lead, (m, n, k) = axes[: len(axes) - 3], axes[-3:]
     reader = Reader(lambda x: ctx.in_memory(x) and x not in group.members)
-    left = reader.read(a, _operand_axes(anchor, 0, lead, m, k))
+    left = _operand(reader, a, _operand_axes(anchor, 0, lead, m, k))
     packed_constant = b.op == "constant" and not batched and b["value"].array.size > 1
-    right = left if packed_constant else reader.read(b, _operand_axes(anchor, 1, lead, n, k))
+    right = left if packed_constant else _operand(reader, b, _operand_axes(anchor, 1, lead, n, k))
     finals = epilogue_of(group, reader, axes[:-1])
     c = collapse(dims, [left, right, *finals], frozenset(range(len(dims))))
     problem = _problem(group, dims, right, packed_constant)
@@ -81,6 +81,16 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
         return _with_packing(name, group, plan, c.expressions[1], reader, inputs)
     phases = (_product_phase(plan, _expression_reader(plan, c.expressions[1])),)
     return finish(name, reader, inputs, outputs, group.outputs, phases, ctx)
+
+
+def _operand(reader: Reader, n: Node, at: tuple[Dim, ...]) -> Node:
+    """The element of an operand; a constant of one element is read from memory too, as products take windows."""
+    base = n
+    while base.op in MOVEMENTS and base.op != "pad":
+        base = base.operands[0]
+    if base.op == "constant" and base["value"].array.size == 1:
+        return tile.load(reader.buffer(base), (0,) * base.type.rank)
+    return reader.read(n, at)
 
 
 def _operand_axes(anchor: Node, which: int, lead: tuple[Dim, ...], free: Dim, k: Dim) -> tuple[Dim, ...]:
