@@ -142,13 +142,14 @@ def _is_constant(x: Node) -> bool:
 
 
 def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Node:
-    """The canonical form of a `conv`: itself for one group (a `dot` where there is one window), else what its groups are."""
+    """The canonical form of a `conv`: itself for one group or one channel each way per group (a `dot` where there is one window),
+    else what its groups are."""
     dtype = x.type.dtype
     if groups == 1 and _is_whole(x, w, dilations):
         return _as_product(x, w)
     x, w = _widened(x), _widened(w)
-    if groups == 1:
-        out = apply("conv", x, w, strides=strides, dilations=dilations, groups=1)
+    if groups == 1 or (w.type.shape[-2] == 1 and w.type.shape[-1] == groups):
+        out = apply("conv", x, w, strides=strides, dilations=dilations, groups=groups)
     elif w.type.shape[-2] == 1:
         out = _depthwise(x, w, strides, dilations, groups)
     elif groups <= FEW_GROUPS:
@@ -178,12 +179,11 @@ def _windows(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, .
 
 
 def _depthwise(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Node:
-    """One input channel for each group: products with a window, added up; the channels stay the last axis."""
+    """One input channel for each group and several outputs: products with a window, added up."""
     n = len(strides)
     near = _windows(x, w, strides, dilations)
     near = transpose(near, (*range(n + 1), *range(n + 2, 2 * n + 2), n + 1))
-    each = index.floordiv(w.type.shape[-1], groups)
-    tail: tuple[Dim, ...] = (groups,) if each == 1 else (groups, each)
+    tail = (groups, index.floordiv(w.type.shape[-1], groups))
     shape = (*near.type.shape[:-1], *tail)
     inside = tuple(range(n + 1, 2 * n + 1))
     kernel = reshape(w, (*w.type.shape[:n], *tail))

@@ -12,7 +12,7 @@ from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
 from tcomp.ir.node import Dim
 from tcomp.ir.stmts import Check, For, Grid, GridAxis, Let, Store
-from tcomp.ir.types import Buffer
+from tcomp.ir.types import Buffer, TileType
 from tcomp.schedule.lower.nest import counter
 from tcomp.schedule.lower.parts import Context
 from tcomp.schedule.lower.reading import IndexCheck
@@ -54,8 +54,8 @@ def _checked_shape(c: IndexCheck) -> tuple[Dim, ...]:
     return c.buffer.shape if c.component is None else c.buffer.shape[:-1]
 
 
-def _scalar() -> tile.TileType:
-    return tile.TileType(dt.i64)
+def _scalar() -> TileType:
+    return TileType(dt.i64)
 
 
 def _unravelled(p: Dim, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:

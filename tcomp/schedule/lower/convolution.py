@@ -22,6 +22,7 @@ from tcomp.schedule.analytic import balanced, choose_dot, round_up
 from tcomp.schedule.choice import DotChoice
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.contraction import RESULT, Epilogue, epilogue_of, is_costly, packed, stores_of, with_workspace
+from tcomp.schedule.lower.depthwise import lower_depthwise
 from tcomp.schedule.lower.loops import finish, output_buffer
 from tcomp.schedule.lower.nest import counter, likely
 from tcomp.schedule.lower.parts import Context, Lowered
@@ -54,6 +55,8 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
     n = group.anchors[0]
     x, w = n.operands
     dims = n.type.shape
+    if n["groups"] != 1:
+        return lower_depthwise(name, group, ctx)
     reader = Reader(lambda v: ctx.in_memory(v) and v not in group.members)
     window = w.type.shape[:-2]
     merged = n["dilations"][-1] == 1

@@ -31,7 +31,15 @@ def output_buffer(k: int, n: Node, shape: tuple[Dim, ...]) -> Buffer:
     return Buffer(f"out{k}", n.type.dtype, shape)
 
 
-def finish(name: str, reader: Reader, inputs: dict[Node, Buffer], outputs: Sequence[Buffer], nodes: Sequence[Node], phases: tuple[Grid, ...], ctx: Context) -> Lowered:  # fmt: skip
+def finish(
+    name: str,
+    reader: Reader,
+    inputs: dict[Node, Buffer],
+    outputs: Sequence[Buffer],
+    nodes: Sequence[Node],
+    phases: tuple[Grid, ...],
+    ctx: Context,
+) -> Lowered:
     """The kernel, with the phases that prove its data-dependent positions in range before the rest."""
     checks, workspace = check_phases(list(reader.checks.values()), ctx)
     every = (*checks, *phases)
@@ -65,7 +73,7 @@ def _transposed_axis(c: Collapsed) -> int | None:
             move = strides(n, axes)
             assert move is not None
             for k in range(rank - 1):
-                if move[0][k] == 1 and likely(c.dims[k]) >= LANES // 2 and likely(c.dims[-1]) >= LANES // 2:
+                if move[0][k] == 1 and likely(c.dims[k]) >= LANES // 2 and likely(c.dims[-1]) >= 2:
                     return k
     return None
 
@@ -87,7 +95,7 @@ def _values(c: Collapsed, at: Sequence[Dim]) -> dict[Node, Dim]:
 
 def _lane_width(d: Dim) -> int:
     """Lanes of the loop over an axis: up to WIDE, no wider than the axis needs."""
-    return min(WIDE, index.round_up(d, LANES)) if isinstance(d, int) and d > 0 else WIDE  # type: ignore[type-var]
+    return min(WIDE, -(-d // LANES) * LANES) if isinstance(d, int) and d > 0 else WIDE
 
 
 def _map_along(c: Collapsed, outputs: Sequence[Buffer]) -> Grid:

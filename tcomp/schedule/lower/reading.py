@@ -115,7 +115,7 @@ class Reader:
             n, at = n.operands[0], moved(n, at)
             component = at[-1] if component is not None and isinstance(at[-1], int) else None
         if n.op == "iota":
-            return at[n["axis"]]
+            return at[int(n["axis"])]
         if n.op == "constant" and n["value"].array.size == 1:
             return int(n["value"].array.reshape(()))
         assert self.in_memory(n), f"the positions of {user.op} are not in memory"
