@@ -104,6 +104,12 @@ def test_run_a_model_on_random_inputs(model, capsys):
     assert "[7, 4]" in shown and "[7, 3]" in shown and "3 calls" in shown
 
 
+@pytest.mark.parametrize("size, rows", [("?", 1), ("3..8", 3)])
+def test_a_dimension_left_open(model, size, rows, capsys):
+    assert invoke(["run", model, "--dim", f"rows={size}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [rows, 3]
+
+
 def test_an_unknown_dimension_is_refused(artifact, capsys):
     assert invoke(["run", artifact, "--dim", "columns=7"]) == 1
     assert "TC0801" in (shown := capsys.readouterr().err) and "rows" in shown

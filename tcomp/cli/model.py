@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tcomp.ir.artifact import Port
 
-Size = int | tuple[int, int] | None  # fixed, bounded, or left open
+Size = int | tuple[int, int] | None  # fixed; promised to lie in a range, or open: one program for all sizes
 Command = Callable[..., Any]
 RANDOM = "random"  # the source of an input that has no file
 PRECISIONS = ("f32", "bf16x6", "bf16x3", "bf16")
@@ -65,7 +65,7 @@ def compile_options(command: Command) -> Command:
     options = (
         click.option("--target", default="cpu", show_default=True, help="cpu (this machine), cpu:x86-64-v3, cpu:aarch64, ..."),
         click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", callback=parse_dims,
-                     help="A symbolic dimension: NAME=8 fixes it, NAME=1..64 bounds it, NAME=? leaves it open. Repeatable."),
+                     help="A symbolic dimension: NAME=8 fixes it, NAME=1..64 promises a range, NAME=? leaves it open."),
         click.option("--precision", type=click.Choice(PRECISIONS), default="f32", show_default=True, help="Of products."),
         click.option("--threads", type=click.IntRange(1), help="Threads of a call. Default: all that the process may use."),
         click.option("--no-cache", is_flag=True, help="Neither read nor write the disk cache."),
@@ -87,7 +87,7 @@ def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str,
         program = tcomp.load(path)
         require_symbols(dims, program.artifact.symbols)
         return program
-    fixed = {name: size for name, size in dims.items() if size is not None}
+    fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
     with progress(f"compiling {os.path.basename(path)}"):
         return tcomp.compile(path, target=target, dims=fixed, precision=precision, use_cache=not no_cache)
 
