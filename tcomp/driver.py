@@ -41,7 +41,7 @@ Pass = Callable[[Module], Module]
 
 # Every pass, in the order of the pipeline. `lower` needs the machine: `passes_for` binds it.
 PIPELINE: tuple[str, ...] = (
-    *("decompose", "vector_products", "fold", "layout", "fold"),
+    *("fold", "canonicalise", "layout", "decompose", "vector_products", "fold", "canonicalise"),
     *("lower", "place", "expand", "memory_plan"),
 )
 _MACHINE_FREE: dict[str, Pass] = {
