@@ -201,6 +201,13 @@ def test_opt_restarts_after_every_pass(model, tmp_path, monkeypatch, capsys):
         assert without_places(capsys.readouterr().out) == without_places((tmp_path / "reg").read_text())
 
 
+def test_dumps_are_written_though_the_program_is_cached(model, tmp_path, monkeypatch):
+    assert invoke(["compile", model, "--emit", f"reg={tmp_path}/reg"]) == 0
+    monkeypatch.setenv("TCOMP_DUMP", str(tmp_path / "dumps"))
+    assert invoke(["compile", model, "--emit", f"reg={tmp_path}/reg"]) == 0
+    assert (tmp_path / "dumps" / "00-graph.tc").exists()
+
+
 def without_places(text):
     """A dump's text but for where its operations came from, which the text of GRAPH does not hold."""
     return [line for line in text.splitlines() if not line.startswith("realised")]
@@ -251,6 +258,29 @@ def test_a_fault_of_tcomp_is_70_with_a_reproducer(model, monkeypatch, capsys):
     assert told["command"] == ["tcomp", "run", model, "--dim", "rows=3"] and model in told["files"]
     assert any("inside" in line for line in told["traceback"])
     os.remove(f.name)
+
+
+def test_debug_shows_the_frames(model, monkeypatch, capsys):
+    monkeypatch.setenv("TCOMP_DEBUG", "1")
+    assert invoke(["run", model, "--dim", "columns=3"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early(model):
+    command = f"{sys.executable} -m tcomp compile {model} --emit llvm | head -c 10; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, len(done.stdout)) == (0, "", 10)
+
+
+def test_progress_shows_on_a_terminal_only():
+    code = "from tcomp.cli import console; console.PATIENCE = 0.0; import time\nwith console.progress('weaving'): time.sleep(0.3)"
+    main, terminal = os.openpty()
+    subprocess.run([sys.executable, "-c", code], stderr=terminal, check=True, env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    assert b"weaving" in os.read(main, 10_000)
+    os.close(main)
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert piped.stderr == piped.stdout == b""
 
 
 def test_ctrl_c(model, monkeypatch):

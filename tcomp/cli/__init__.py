@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 
 import click
 
@@ -79,5 +80,5 @@ def _report(error: Error, arguments: list[str]) -> int:
     if "--json" in arguments:
         click.echo(json.dumps({"error": {"code": error.code, "message": message}}))
     if knobs.DEBUG.read():
-        raise error
+        traceback.print_exception(error)
     return OWN_FAULT if own else INPUT_FAULT

@@ -76,8 +76,11 @@ def user_cache() -> Cache | None:
 
 
 def artifact_for(key: str, make: Callable[[], Artifact]) -> Artifact:
-    """The artifact of a key from the user's cache, or a new one, which is kept."""
-    kept = user_cache()
+    """The artifact of a key from the user's cache, or a new one, which is kept.
+
+    Where dumps or checks are asked for, it is made anew: they come with the making.
+    """
+    kept = None if knobs.DUMP.read() or knobs.CHECK.read() else user_cache()
     found = kept.artifact(key) if kept is not None else None
     if found is not None:
         return found
