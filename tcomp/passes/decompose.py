@@ -3,7 +3,8 @@
 Takes a GRAPH, gives a GRAPH in which
 * `reduce` is over the last axis alone, or over axes that do not include the last one; `argreduce` is gone;
 * `scan`, `sort` and `top_k` run along the last axis;
-* `dot` is [M, K] x [K, N] or [B, M, K] x [B, K, N], `conv` has one group, both of f32, f64, i32 or i64;
+* `dot` is [M, K] x [K, N] or [B, M, K] x [B, K, N], `conv` has one group or one channel in and out of each, both of f32, f64,
+  i32 or i64;
 * `pow` by the constant 2 is a product.
 Meaning is kept bit for bit; sums of 16-bit floats are rounded once, where the undivided operation rounds.
 
