@@ -69,9 +69,13 @@ def _meet(a: Dim, b: Dim, shapes: tuple[Shape, ...]) -> Dim:
 
 
 def relabel(x: Node, shape: Shape) -> Node:
-    """`x` with its sizes written as those of `shape` where both are symbolic: a reshape, which holds at run time or raises."""
-    now = tuple(e if d not in (e, 1) else d for d, e in zip(x.type.shape, shape))
-    return reshape(x, now)
+    """`x` with its sizes (but for 1) written as those of `shape`, which they have to equal (see `unify`): where that cannot be
+    known, a reshape of each such axis, which holds at run time or raises."""
+    for axis, (d, e) in enumerate(zip(x.type.shape, shape)):
+        if d != 1:
+            unify(d, e)
+            x = reshape(x, (*x.type.shape[:axis], e, *x.type.shape[axis + 1 :]))
+    return x
 
 
 def spread(x: Node, shape: Shape) -> Node:

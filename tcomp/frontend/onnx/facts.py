@@ -7,7 +7,7 @@ the op table's references, with limits on size and work), small integer tensors 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,14 @@ from tcomp.frontend.onnx import shapes
 from tcomp.frontend.onnx.protos import MAX_BYTES
 from tcomp.ir import dtype as dt
 from tcomp.ir.index import INDEX
-from tcomp.ir.node import Node, with_operands
+from tcomp.ir.node import Node, walk, with_operands
 from tcomp.ir.ops import OPS, apply, constant
 from tcomp.ir.ops.table import POINTWISE
 from tcomp.ir.types import TensorType
 
 FOLD_BYTES = 64 << 20  # of one folded constant
 FOLD_WORK = 1 << 26  # elements read, and products of a folded dot or conv
+MAX_TERMS = 2000  # of the tree that an index expression is
 SLOW = frozenset(("erf", "scatter_elements", "scatter_nd"))  # their references go element by element
 SLOW_SIZE = 1 << 16
 SPREAD = frozenset(("broadcast", "iota"))  # kept as they are: a constant of their size would be a waste
@@ -46,6 +47,7 @@ class Facts:
         self._settled: dict[Node, Node] = {}
         self._arrays: dict[Node, Any] = {}  # values of nodes without inputs, broadcast views included
         self._dims: shapes.Memo = {}
+        self._terms: dict[Node, int] = {}
         self._overridable = overridable
 
     def array(self, x: Node) -> np.ndarray | None:
@@ -106,10 +108,13 @@ class Facts:
             self._arrays[n] = n["value"].array
             return n
         _check_size(n)
+        self._check_dims(d for d in (n.type.shape if isinstance(n.type, TensorType) else ()) if isinstance(d, Node))
         folded = self._fold(n)
         if folded is not None:
             return folded
         dims = shapes.evaluate(n, self._dims) if n.op != "parameter" and _small_integer(n) else None
+        if dims is not None:
+            self._check_dims(v for v in dims.reshape(-1) if isinstance(v, Node))
         found = None if dims is None else shapes.to_node(dims, n.type)
         if found is None:
             return n
@@ -117,6 +122,14 @@ class Facts:
         if found.op == "constant":
             self._arrays[found] = found["value"].array
         return found
+
+    def _check_dims(self, dims: Iterable[Node]) -> None:
+        """TC0202 where a size grows beyond reason: index expressions are shared, but written out (and ordered) as trees."""
+        for d in dims:
+            for n in walk([d]) if d not in self._terms else ():
+                self._terms[n] = 1 + sum(self._terms[o] for o in n.operands)
+            if self._terms[d] > MAX_TERMS:
+                raise Error("TC0202", f"a size of {self._terms[d]} terms is not supported", hint="fix dimensions of the model")
 
     def _fold(self, n: Node) -> Node | None:
         """`n` as a constant, as a broadcast of one, or None (its value may be remembered all the same)."""

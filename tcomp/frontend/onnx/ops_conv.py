@@ -36,7 +36,8 @@ def convolution(c: Context, x: Node, w: Node) -> Node:
     out = apply("conv", last, weights, strides=window.strides, dilations=window.dilations, groups=groups)
     if any(isinstance(d, int) and d < 0 for d in out.type.shape):
         raise c.broken(f"a window of {window.spans} over {x.type}", "one that fits")
-    return channels_first(out)
+    number = window.number or out.type.shape[1:-1]
+    return channels_first(reshape(out, (out.type.shape[0], *number, out.type.shape[-1])))
 
 
 def _padded(last: Node, w: Window) -> Node:
@@ -64,6 +65,7 @@ def conv_transpose(c: Context, x: Node, w: Node, bias: Node | None = None) -> No
     same = c.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID")  # then `_cuts` pads by the wanted size
     window = window_of(c, x.type.shape[2:], w.type.shape[2:], "VALID" if same else "")
     extra = c.integers("output_padding", (0,) * r)
+    x = build.relabel(x, (x.type.shape[0], w.type.shape[0], *x.type.shape[2:]))
     low, high = _cuts(c, window, x.type.shape[2:], extra)
     last = _spaced(channels_last(x), window.strides)
     sides = [[index.sub(span - 1, cut) for span, cut in zip(window.spans, cuts)] for cuts in (low, high)]
@@ -78,13 +80,18 @@ def _cuts(c: Context, w: Window, space: Sequence[Dim], extra: Sequence[int]) -> 
     wanted = c.integers("output_shape", None)
     if wanted is None and auto in ("NOTSET", "VALID"):
         return list(w.low), [index.sub(b, e) for b, e in zip(w.high, extra)]
-    low, high = [], []
+    low: list[Dim] = []
+    high: list[Dim] = []
     for k, (d, s, span) in enumerate(zip(space, w.strides, w.spans)):
         full = index.add(index.mul(index.sub(d, 1), s), span + extra[k])
         size = index.mul(d, s) if wanted is None else wanted[len(wanted) - r + k]
         total = index.sub(full, size)
-        if isinstance(total, int) and total < 0 and wanted is None:
-            total = 0
+        if wanted is not None and not isinstance(total, int):
+            raise c.unsupported("output_shape for a size that is not known")
+        if isinstance(total, int) and total < 0:
+            low.append(0)  # a larger result than there is: the rest is zeros at the end
+            high.append((0 if wanted is None else total) - extra[k])
+            continue
         half = index.floordiv(total, 2)
         small, large = half, index.sub(total, half)
         a, b = (small, large) if auto == "SAME_UPPER" else (large, small)

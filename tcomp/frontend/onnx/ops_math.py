@@ -182,8 +182,10 @@ def cast_like(c: Context, x: Node, like: Node) -> Node:
 @operator("BitCast", since=26)
 def bit_cast(c: Context, x: Node) -> Node:
     target = c.dtype("to")
-    if dt.bool_ in (target, x.type.dtype) and target != x.type.dtype:
-        raise c.unsupported("bits of booleans")
+    if dt.bool_ in (target, x.type.dtype):
+        if target.bits != x.type.dtype.bits:
+            raise c.broken(f"{x.type.dtype} as {target}", "dtypes of one width")
+        return cast(x, target)  # booleans are bytes 0 or 1
     return x if target == x.type.dtype else apply("bitcast", x, dtype=target)
 
 

@@ -20,10 +20,20 @@ def _spread_back(small: Node, like: Node, axes: tuple[int, ...]) -> Node:
 
 
 def centred(x: Node, axes: tuple[int, ...]) -> tuple[Node, Node, Node]:
-    """(x less its mean, the mean, the variance); the last two without `axes`."""
-    m = mean(x, axes, False)
-    d = apply("sub", x, _spread_back(m, x, axes))
-    return d, m, mean(apply("mul", d, d), axes, False)
+    """(x less its mean, the mean, the variance); the last two without `axes`.
+
+    What rounding left in the first mean is the mean of the differences from it: taken off again, so that long rows far from
+    zero are centred well and constant rows exactly (the corrected two-pass algorithm of Chan, Golub and LeVeque).
+    """
+    rough = mean(x, axes, False)
+    d = apply("sub", x, _spread_back(rough, x, axes))
+    rest = mean(d, axes, False)
+    variance = apply("sub", mean(apply("mul", d, d), axes, False), apply("mul", rest, rest))
+    return (
+        apply("sub", d, _spread_back(rest, x, axes)),
+        apply("add", rough, rest),
+        with_scalar("max", variance, 0),
+    )
 
 
 def _inverse_deviation(variance: Node, epsilon: float) -> Node:

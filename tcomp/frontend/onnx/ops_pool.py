@@ -22,21 +22,28 @@ def _window(c: Context, x: Node) -> Window:
 def windows(c: Context, last: Node, w: Window, value: float | int) -> Node:
     """[N, *windows, C, *inside] of a channels-last tensor whose padding is `value`."""
     space, r = last.type.shape[1:-1], len(w.kernel)
-    number = counts_past(w, space) if c.integer("ceil_mode", 0) else ()
+    number = counts_past(w, space) if _ceils(c) else ()
     high = list(w.high)
     for k, n in enumerate(number):
         have = index.add(index.add(space[k], w.low[k]), w.high[k])
         reach = index.add(index.mul(index.sub(n, 1), w.strides[k]), w.spans[k])
-        high[k] = index.add(w.high[k], index.maximum(0, index.sub(reach, have)))
+        more = index.sub(reach, have)
+        sure = index.constant(index.add(w.high[k], w.strides[k] - w.spans[k]))  # not above 0: no window fits beyond the last
+        high[k] = index.add(w.high[k], more if sure is not None and sure <= 0 else index.maximum(0, more))
     padded = build.zero_pad(last, (0, *w.low, 0), (0, *high, 0), value)
     axes = tuple(range(1, r + 1))
     out = apply("window", padded, axes=axes, sizes=w.kernel, strides=w.strides, dilations=w.dilations)
     if any(isinstance(d, int) and d < 1 for d in out.type.shape[1 : r + 1]):
         raise c.broken(f"windows of {w.spans} over {last.type}", "ones that fit")
     if not number:
-        return out
+        return reshape(out, (out.type.shape[0], *(w.number or out.type.shape[1 : r + 1]), *out.type.shape[r + 1 :]))
     shape = (out.type.shape[0], *number, *out.type.shape[r + 1 :])
     return out if shape == out.type.shape else build.slice_(out, (0,) * out.type.rank, shape)
+
+
+def _ceils(c: Context) -> bool:
+    """Whether windows may reach past the padding; with automatic padding they fit in any case."""
+    return bool(c.integer("ceil_mode", 0)) and c.string("auto_pad", "NOTSET") in ("NOTSET", "VALID")
 
 
 def _pooled(wide: Node, monoid: str, r: int) -> Node:
@@ -112,7 +119,7 @@ def _average(c: Context, x: Node) -> Node:
     if include:
         ones = build.zero_pad(ones, (0, *w.low, 0), (0, *w.high, 0), 1)
         inner = Window(w.kernel, w.strides, w.dilations, (0,) * r, (0,) * r)
-    if not c.integer("ceil_mode", 0) and all(p == 0 for p in (*inner.low, *inner.high)):
+    if not _ceils(c) and all(p == 0 for p in (*inner.low, *inner.high)):
         count = 1
         for k in w.kernel:
             count *= k

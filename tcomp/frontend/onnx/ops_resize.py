@@ -168,9 +168,8 @@ def _size(d: Dim, like: Node) -> Node:
 
 
 def _coordinate(c: Context, w: Axis, options: Options) -> Node:
-    """Where each result position lies in the operand, in f32 (f64 where the size is known: it is folded)."""
-    work = dt.f64 if isinstance(w.size, int) and isinstance(w.result, int) else dt.f32
-    p = position((w.result,), 0, work)
+    """Where each result position lies in the operand: in f32, as everybody computes it (the text leaves it open)."""
+    p = position((w.result,), 0, dt.f32)
     scale = scalar(w.scale, p) if w.scale is not None else apply("div", _size(w.result, p), _size(w.size, p))
     match options.transform:
         case "asymmetric":

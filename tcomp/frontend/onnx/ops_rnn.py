@@ -134,6 +134,8 @@ def _recurrent(
     steps, batch = x.type.shape[:2]
     if not isinstance(steps, int) or not 0 < steps <= MAX_STEPS:
         raise c.unsupported(f"a sequence of {index.show(steps)} steps", f"fix its length, 1 to {MAX_STEPS}")
+    if lengths is not None:
+        lengths = build.relabel(lengths, (batch,))
     lines, last = [], []
     for k, d in enumerate(directions):
         zero = full(0, x.type.dtype, (batch, d.hidden))

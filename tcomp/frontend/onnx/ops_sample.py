@@ -24,7 +24,8 @@ def grid_sample(c: Context, x: Node, grid: Node) -> Node:
     r = x.type.rank - 2
     mode, padding = c.string("mode", "linear"), c.string("padding_mode", "zeros")
     mode = _MODES.get(mode, mode)
-    if r < 1 or grid.type.rank != x.type.rank or grid.type.shape[-1] != r or mode not in ("linear", "nearest", "cubic"):
+    fits = r > 0 and grid.type.rank == x.type.rank and build.unify(grid.type.shape[-1], r) == r
+    if not fits or mode not in ("linear", "nearest", "cubic"):
         raise c.broken(f"operands of types {x.type} and {grid.type}, mode {mode!r}", "a grid of as many coordinates as axes")
     corners = bool(c.integer("align_corners", 0))
     wide = cast(grid, dt.accumulator(x.type.dtype) if x.type.dtype.is_float else dt.f32)

@@ -125,7 +125,7 @@ def concat(c: Context, *xs: Node) -> Node:
     common = list(xs[0].type.shape)
     for x in xs[1:]:
         common = [a if k == axis else unify(a, b) for k, (a, b) in enumerate(zip(common, x.type.shape))]
-    same = [reshape(x, [d if k == axis else common[k] for k, d in enumerate(x.type.shape)]) for x in xs]
+    same = [build.relabel(x, tuple(d if k == axis else common[k] for k, d in enumerate(x.type.shape))) for x in xs]
     return build.concat(same, axis)
 
 
@@ -188,25 +188,37 @@ def _slice(c: Context, x: Node, starts: Sequence[Dim], ends: Sequence[Dim], axes
 
 
 def extent(d: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """(first position, count) of the slice start:end:step of a dimension, by NumPy's rules."""
+    """(first position, count) of the slice start:end:step of a dimension; the position is inside where the count is not 0.
+    A start before the dimension is its first element, with negative steps too (there NumPy would take none)."""
     if step > 0:
-        first, stop = _clamped(start, d, 0, d), _clamped(end, d, 0, d)
+        first, stop = _clamped(start, d, 0, None), _clamped(end, d, 0, d)
+        if step == 1 and stop == d and isinstance(start, int) and start < 0:
+            return first, index.minimum(d, -start)
         return first, index.maximum(0, index.ceildiv(index.sub(stop, first), step))
     top = index.sub(d, 1)
-    first, stop = _clamped(start, d, -1, top), _clamped(end, d, -1, top)
+    first, stop = _clamped(start, d, 0, top), _clamped(end, d, -1, top)
     return first, index.maximum(0, index.ceildiv(index.sub(first, stop), -step))
 
 
-def _clamped(p: Dim, d: Dim, low: int, high: Dim) -> Dim:
-    """A position of a dimension: counted from the end if negative, then brought into low..high."""
+def _at_most(a: Dim, b: Dim) -> bool:
+    """Whether a <= b for certain."""
+    most = index.bounds(index.sub(a, b))[1]
+    return most is not None and most <= 0
+
+
+def _clamped(p: Dim, d: Dim, low: int, high: Dim | None) -> Dim:
+    """A position of a dimension: counted from the end if negative, then brought into low..high. Without `high` it may lie beyond:
+    the slice is empty then."""
     if isinstance(p, int):
         if p >= FAR:
-            return high
+            return d if high is None else high
         if p <= -FAR:
             return low
         p = p if p >= 0 else index.add(d, p)
     elif index.sub(p, d) != -1:  # d - 1 is below 0 only where d is 0, and then it means 0 either way
         p = index.add(p, index.mul(index.less(p, 0), d))
+    if high is None or (high == d and _at_most(p, d)):
+        return index.maximum(p, low)
     return index.minimum(index.maximum(p, low), high)
 
 

@@ -12,13 +12,15 @@ from tcomp.ir.node import Dim
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One entry for each spatial axis. Widths of padding may be symbolic (`auto_pad` of a symbolic size)."""
+    """One entry for each spatial axis. Widths of padding may be symbolic (`auto_pad` of a symbolic size). `number`: how many
+    windows there are where the padding is made for that, in the shortest form."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     low: tuple[Dim, ...]
     high: tuple[Dim, ...]
+    number: tuple[Dim, ...] | None = None
 
     @property
     def spans(self) -> tuple[int, ...]:
@@ -36,8 +38,10 @@ def window_of(c: Context, space: Sequence[Dim], kernel: Sequence[Dim], auto_pad:
     if len(strides) != r or len(dilations) != r or min((*strides, *dilations), default=1) < 1:
         raise c.broken(f"strides {strides} and dilations {dilations} over {r} axes", "a positive one for each")
     plain = Window(tuple(sizes), strides, dilations, (0,) * r, (0,) * r)
-    low, high = _padding(c, plain, space, auto_pad or c.string("auto_pad", "NOTSET"))
-    return Window(plain.kernel, strides, dilations, low, high)
+    auto = auto_pad or c.string("auto_pad", "NOTSET")
+    low, high = _padding(c, plain, space, auto)
+    number = tuple(index.ceildiv(d, s) for d, s in zip(space, strides)) if auto.startswith("SAME") else None
+    return Window(plain.kernel, strides, dilations, low, high, number)
 
 
 def _padding(c: Context, w: Window, space: Sequence[Dim], auto: str) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
@@ -53,8 +57,7 @@ def _padding(c: Context, w: Window, space: Sequence[Dim], auto: str) -> tuple[tu
         raise c.broken(f"auto_pad {auto!r}", "NOTSET, VALID, SAME_UPPER or SAME_LOWER")
     small, large = [], []
     for d, s, span in zip(space, w.strides, w.spans):
-        reach = index.add(index.mul(index.sub(index.ceildiv(d, s), 1), s), span)
-        total = index.maximum(0, index.sub(reach, d))
+        total = _same(d, s, span)
         half = index.floordiv(total, 2)
         small.append(half)
         large.append(index.sub(total, half))
@@ -62,11 +65,22 @@ def _padding(c: Context, w: Window, space: Sequence[Dim], auto: str) -> tuple[tu
     return tuple(small if upper else large), tuple(large if upper else small)
 
 
+def _same(d: Dim, stride: int, span: int) -> Dim:
+    """The padding with which there are ceil(d / stride) windows."""
+    if span == 1:
+        return 0
+    total = index.sub(index.add(index.mul(index.ceildiv(d, stride), stride), span - stride), d)
+    return total if span >= stride else index.maximum(0, total)
+
+
 def counts_past(w: Window, space: Sequence[Dim]) -> tuple[Dim, ...]:
-    """How many windows there are along each axis where one that starts inside the data may reach past the padding."""
+    """How many windows there are along each axis where one that starts inside the data may reach past the padding.
+
+    That is the smaller of ceil((d + low + high - span) / stride) + 1 and floor((d + low - 1) / stride) + 1: both are floors of
+    d and a constant over the stride, so the smaller constant decides.
+    """
     found = []
     for d, s, span, a, b in zip(space, w.strides, w.spans, w.low, w.high):
-        inside = index.sub(index.add(index.add(d, a), b), span)
-        starts = index.add(index.floordiv(index.sub(index.add(d, a), 1), s), 1)
-        found.append(index.minimum(index.add(index.ceildiv(inside, s), 1), starts))
+        past = index.minimum(0, index.add(b, s - span))
+        found.append(index.add(index.floordiv(index.add(index.add(index.add(d, a), past), -1), s), 1))
     return tuple(found)
