@@ -156,9 +156,9 @@ def _monomial(x: Node, y: Node) -> Node:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """a // b for b > 0."""
+    """a // b for b > 0; a where b is 0, the extent of an axis without elements."""
     cb = constant(b)
-    if cb == 1:
+    if cb in (0, 1):
         return a
     if cb is None:
         return _exact_quotient(a, b)
@@ -224,9 +224,9 @@ def _scaled(x: Node, d: int) -> Node:
 
 
 def mod(a: Dim, b: Dim) -> Dim:
-    """a % b for b > 0."""
+    """a % b for b > 0; 0 where b is 0, the extent of an axis without elements."""
     cb = constant(b)
-    if cb == 1:
+    if cb in (0, 1):
         return 0
     if cb is None:
         return _symbolic_mod(a, b)
@@ -447,9 +447,9 @@ def _value(n: Node, v: list[int]) -> int:
         case "affine":
             return int(n["constant"] + sum(k * x for k, x in zip(n["coefficients"], v)))
         case "floordiv":
-            return v[0] // v[1]
+            return v[0] // (v[1] or 1)
         case "mod":
-            return v[0] % v[1]
+            return v[0] % (v[1] or 1)
         case "min":
             return min(v)
         case "max":
