@@ -81,6 +81,18 @@ def test_narrowed_values_stay_within_their_count(count, machine):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_narrowed_values_stay_within_any_count(machine):
+    x = Buffer("x", dt.i64, (32,))
+    outputs = [Buffer(f"y{t}", t, (32,)) for t in (dt.i8, dt.i16, dt.i32, dt.bool_, dt.bf16, dt.f16)]
+    v = window(x, extents=(32,), valid=N)
+    stores = [Store(window(y, extents=(32,), valid=N), pointwise("cast", v, dtype=y.dtype)) for y in outputs]
+    k = kernel([x], outputs, *stores, symbols=[N], name="narrow")
+    run = Native(k, MACHINES[machine])
+    for n in range(33):
+        check(k, symbols={"n": n}, native=run)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_transposition_of_a_matrix_of_any_size(machine):
     m, n = index.symbol("m", 0, 300), N
     x, y = Buffer("x", F32, (n, m)), Buffer("y", F32, (m, n))
