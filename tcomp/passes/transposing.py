@@ -43,7 +43,7 @@ def _split(x: Node) -> tuple[Node, Perm]:
 
 def _working_order(operands: Sequence[Node], m: Normaliser) -> Perm | None:
     """The order in which most bytes come; of equals that of what a convolution or product leaves, then of the first operand."""
-    found = [(*_split(x), k) for k, x in enumerate(operands) if x.op not in _FLEXIBLE]
+    found = [(*_split(x), k) for k, x in enumerate(operands) if _split(x)[0].op not in _FLEXIBLE]
     best: Perm | None = None
     score: tuple[int, bool] = (-1, False)
     for _, perm, _ in found:

@@ -193,6 +193,14 @@ def test_two_sizes_that_may_regroup_do_not_follow():
     assert len(moved(after)) == 2
 
 
+def test_transposed_constants_take_any_order():
+    """A selection between constants by a transposed condition: moving the transpose turns the constants, not them it."""
+    values = [constant(np.arange(24, dtype=np.int64).reshape(2, 3, 4) + k) for k in (0, 100)]
+    chosen = parameter("c", dt.bool_, (3, 4, 2))
+    after = laid_out(transpose(apply("where", transpose(chosen, (2, 0, 1)), *values), (1, 2, 0)))
+    assert moved(after) == []
+
+
 def test_bytes_never_grow_where_sinking_would_make_them():
     """Padding after the transpose would be transposed too: the program stays as it was."""
     y = transpose(image(2, 3, 4, 5), LAST)
