@@ -147,6 +147,9 @@ def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...],
     dtype = x.type.dtype
     if groups == 1 and _is_whole(x, w, dilations):
         return _as_product(x, w)
+    flat = [k for k, (d, size) in enumerate(zip(x.type.shape[1:-1], w.type.shape)) if d == 1 and size == 1]
+    if flat and len(strides) > 1:
+        return _without_axis(x, w, strides, dilations, groups, flat[0])
     x, w = _widened(x), _widened(w)
     if groups == 1 or (w.type.shape[-2] == 1 and w.type.shape[-1] == groups):
         out = apply("conv", x, w, strides=strides, dilations=dilations, groups=groups)
@@ -157,6 +160,14 @@ def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...],
     else:
         out = _grouped_dot(x, w, strides, dilations, groups)
     return _narrowed(out, dtype)
+
+
+def _without_axis(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int, k: int) -> Node:
+    """The convolution over the other spatial axes, where axis `k` of them has one element and a window of one."""
+    small_x = reshape(x, (*x.type.shape[: k + 1], *x.type.shape[k + 2 :]))
+    small_w = reshape(w, (*w.type.shape[:k], *w.type.shape[k + 1 :]))
+    out = conv(small_x, small_w, (*strides[:k], *strides[k + 1 :]), (*dilations[:k], *dilations[k + 1 :]), groups)
+    return reshape(out, (*out.type.shape[: k + 1], 1, *out.type.shape[k + 1 :]))
 
 
 def _is_whole(x: Node, w: Node, dilations: tuple[int, ...]) -> bool:

@@ -68,18 +68,18 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
     problem = _problem(group, dims, right, packed_constant)
     choice = choose_dot(problem, ctx.machine)
     outputs = tuple(output_buffer(i, x, dims[:-1]) for i, x in enumerate(group.outputs))
-    plan = _Plan(dims, choice, c.expressions[0], Epilogue(outputs, c.expressions[2:]), ctx)
+    plan = Plan(dims, choice, c.expressions[0], Epilogue(outputs, c.expressions[2:]), ctx)
     inputs = {x: c.buffers.get(v, v) for x, v in reader.inputs.items()}
     if packed_constant:
         weights = b["value"].array if anchor["contract"][1] == (0,) else b["value"].array.T
         panels = constant(packed(weights, choice.columns))
         buffer = Buffer(f"in{len(inputs)}", b.type.dtype, panels.type.shape)
         inputs[panels] = buffer
-        phases: tuple[Grid, ...] = (_product_phase(plan, _panel_reader(buffer, choice.columns, ())),)
+        phases: tuple[Grid, ...] = (product_phase(plan, panel_reader(buffer, choice.columns)),)
         return finish(name, reader, inputs, outputs, group.outputs, phases, ctx)
     if choice.form == "packed":
         return _with_packing(name, group, plan, c.expressions[1], reader, inputs)
-    phases = (_product_phase(plan, _expression_reader(plan, c.expressions[1])),)
+    phases = (product_phase(plan, _expression_reader(plan, c.expressions[1])),)
     return finish(name, reader, inputs, outputs, group.outputs, phases, ctx)
 
 
@@ -141,7 +141,7 @@ def packed(b: np.ndarray, columns: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """A product to emit: sizes ([B,] M, N, K), decisions, the first operand's element, the epilogue."""
 
     dims: tuple[Dim, ...]
@@ -159,7 +159,7 @@ class _Plan:
 RightReader = Callable[[tuple[Dim, ...], Dim, Dim, Dim, Dim], Node]
 
 
-def _panel_reader(buffer: Buffer, columns: int, lead: tuple[int, ...]) -> RightReader:
+def panel_reader(buffer: Buffer, columns: int) -> RightReader:
     """Windows of a packed operand [..., panel, k, column]."""
 
     def read(batch: tuple[Dim, ...], k: Dim, depth: Dim, n: Dim, width: Dim) -> Node:
@@ -170,7 +170,7 @@ def _panel_reader(buffer: Buffer, columns: int, lead: tuple[int, ...]) -> RightR
     return read
 
 
-def _expression_reader(plan: _Plan, right: Node) -> RightReader:
+def _expression_reader(plan: Plan, right: Node) -> RightReader:
     """Windows of the operand as it lies."""
 
     def read(batch: tuple[Dim, ...], k: Dim, depth: Dim, n: Dim, width: Dim) -> Node:
@@ -192,7 +192,7 @@ def _as_tile(e: Node, extents: tuple[Dim, ...]) -> Node:
     return tile.load(w.buffer, w.positions, extents, None, w.other)
 
 
-def _product_phase(plan: _Plan, right: RightReader) -> Grid:
+def product_phase(plan: Plan, right: RightReader) -> Grid:
     """The grid over blocks of rows and columns; in each, blocks of k."""
     *lead, m, n, _ = plan.dims
     c = plan.choice
@@ -219,7 +219,7 @@ def _product_phase(plan: _Plan, right: RightReader) -> Grid:
     return Grid(tuple(a for a in axes if a.extent != 1), body)
 
 
-def _batch_step(plan: _Plan) -> int:
+def _batch_step(plan: Plan) -> int:
     """Products of a batch that one block takes: about a hundred thousand operations."""
     work = 1
     for d in plan.dims[-3:]:
@@ -234,7 +234,7 @@ def _part(extent: Dim, start: Node, block: int) -> Dim:
     return block if isinstance(extent, int) and extent % block == 0 else index.minimum(block, index.sub(extent, start))
 
 
-def _block(plan: _Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim) -> tuple[Stmt, ...]:
+def _block(plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim) -> tuple[Stmt, ...]:
     """One block of the result: all of k at once, or in steps that meet in the output."""
     depth = plan.choice.block_depth
     if (isinstance(plan.k, int) and plan.k <= depth) or not _meets_in_output(plan):
@@ -250,17 +250,17 @@ def _block(plan: _Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows
     return (For(k, 0, top, depth, _stores(plan, product, batch, i, rows, j, width, last)),)
 
 
-def _meets_in_output(plan: _Plan) -> bool:
+def _meets_in_output(plan: Plan) -> bool:
     out = plan.epilogue.outputs
     return len(out) == 1 and out[0].dtype == plan.left.type.dtype
 
 
-def _zero(plan: _Plan) -> Node:
+def _zero(plan: Plan) -> Node:
     return tile.full(0, plan.left.type.dtype)
 
 
 def _product(
-    plan: _Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim, k: Dim, depth: Dim, acc: Node
+    plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim, k: Dim, depth: Dim, acc: Node
 ) -> Node:
     values = _bind(plan.dims, (*batch, index.add(i, tile.axis(0, rows)), 0, index.add(k, tile.axis(1, depth))))
     left = _as_tile(tiled(plan.left, Tiling(values, (rows, depth), {})), (rows, depth))
@@ -274,7 +274,7 @@ def _output_window(out: Buffer, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Di
 
 
 def _stores(
-    plan: _Plan, product: Node, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim, last: Dim
+    plan: Plan, product: Node, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim, last: Dim
 ) -> tuple[Stmt, ...]:
     """The store of one output with the product inside, or the product in a tile of its own and a store for each output."""
     c, ep = plan.choice, plan.epilogue
@@ -319,12 +319,12 @@ def replaced(e: Node, old: Node, new: Node) -> Node:
 # --- packing ---------------------------------------------------------------------------------------
 
 
-def _with_packing(name: str, group: Group, plan: _Plan, right: Node, reader: Reader, inputs: dict[Node, Buffer]) -> Lowered:
+def _with_packing(name: str, group: Group, plan: Plan, right: Node, reader: Reader, inputs: dict[Node, Buffer]) -> Lowered:
     """Two phases that share a workspace: the second operand into panels, then the blocks of the product."""
     *lead, _, n, k = plan.dims
     columns = plan.choice.columns
     panels = Buffer("panels", right.type.dtype, (*lead, index.ceildiv(n, columns), k, columns), "ws")
-    phases = (_pack_phase(plan, right, panels), _product_phase(plan, _panel_reader(panels, columns, ())))
+    phases = (_pack_phase(plan, right, panels), product_phase(plan, panel_reader(panels, columns)))
     lowered = finish(name, reader, inputs, plan.epilogue.outputs, group.outputs, phases, plan.ctx)
     return with_workspace(lowered, panels)
 
@@ -336,7 +336,7 @@ def with_workspace(lowered: Lowered, *buffers: Buffer) -> Lowered:
     return replace(lowered, kernel=kernel)
 
 
-def _pack_phase(plan: _Plan, right: Node, panels: Buffer) -> Grid:
+def _pack_phase(plan: Plan, right: Node, panels: Buffer) -> Grid:
     """Each block: some k of one panel. Columns past N are zero."""
     *lead, _, n, k = plan.dims
     columns = plan.choice.columns

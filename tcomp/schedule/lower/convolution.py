@@ -8,7 +8,7 @@ the left operand overlap. The products of all offsets accumulate in registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as every
 
 from tcomp.ir import index, tile
@@ -21,7 +21,18 @@ from tcomp.passes.fusion import Group
 from tcomp.schedule.analytic import balanced, choose_dot, round_up
 from tcomp.schedule.choice import DotChoice
 from tcomp.schedule.lower.collapse import collapse
-from tcomp.schedule.lower.contraction import RESULT, Epilogue, epilogue_of, is_costly, packed, stores_of, with_workspace
+from tcomp.schedule.lower.contraction import (
+    RESULT,
+    Epilogue,
+    Plan,
+    epilogue_of,
+    is_costly,
+    packed,
+    panel_reader,
+    product_phase,
+    stores_of,
+    with_workspace,
+)
 from tcomp.schedule.lower.depthwise import lower_depthwise
 from tcomp.schedule.lower.loops import finish, output_buffer
 from tcomp.schedule.lower.nest import counter, likely
@@ -29,6 +40,9 @@ from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, domain_axes
 from tcomp.schedule.space import Problem
+
+BLOCKS = 16  # that a convolution is cut into at least, if it is large enough
+BLOCK_WORK = 400_000  # operations of a block below which claiming it costs too much
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,10 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
         return lower_depthwise(name, group, ctx)
     reader = Reader(lambda v: ctx.in_memory(v) and v not in group.members)
     window = w.type.shape[:-2]
+    if all(k == 1 for k in (*window, *n["strides"])) and w.op == "constant":
+        flat = lower_pointwise_conv(name, group, ctx)
+        if flat is not None:
+            return flat
     merged = n["dilations"][-1] == 1
     offsets = tuple(every(*(range(k) for k in (window[:-1] if merged else window))))
     depth = w.type.shape[-2] * (window[-1] if merged else 1)
@@ -84,6 +102,36 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
     return with_workspace(lowered, buffer)
 
 
+def lower_pointwise_conv(name: str, group: Group, ctx: Context) -> Lowered | None:
+    """A convolution of single pixels is a product of all pixels; None where what reads its result needs their rows."""
+    n = group.anchors[0]
+    x, w = n.operands
+    dims = n.type.shape
+    reader = Reader(lambda v: ctx.in_memory(v) and v not in group.members)
+    image = reader.buffer(_base(reader, x))
+    c = collapse(dims, epilogue_of(group, reader, domain_axes(dims)), frozenset({len(dims) - 1}))
+    if len(c.dims) != 2:
+        return None
+    sizes = (*c.dims, x.type.shape[-1])
+    rows, _, depth = domain_axes(sizes)
+    image = replace(image, shape=(c.dims[0], x.type.shape[-1]))
+    problem = Problem(1, *(likely(d) for d in sizes), n.type.dtype, True, "n", is_costly(group), _single(group))
+    choice = choose_dot(problem, ctx.machine)
+    outputs = tuple(output_buffer(i, v, c.dims) for i, v in enumerate(group.outputs))
+    inputs = {v: c.buffers.get(b, b) for v, b in reader.inputs.items()}
+    inputs[_base(reader, x)] = image
+    panels = constant(packed(w["value"].array.reshape(w.type.shape[-2:]), choice.columns))
+    buffer = Buffer(f"in{len(inputs)}", w.type.dtype, panels.type.shape)
+    inputs[panels] = buffer
+    plan = Plan(sizes, choice, tile.load(image, (rows, depth)), Epilogue(outputs, c.expressions), ctx)
+    return finish(name, reader, inputs, outputs, group.outputs, (product_phase(plan, panel_reader(buffer, choice.columns)),), ctx)
+
+
+def _single(group: Group) -> bool:
+    """Whether blocks of the depth can meet in the output."""
+    return len(group.outputs) == 1 and group.outputs[0].type.dtype == group.anchors[0].type.dtype
+
+
 def _base(reader: Reader, n: Node) -> Node:
     """What is in memory under the reshapes of `n`."""
     while n.op == "reshape" and not reader.in_memory(n):
@@ -107,7 +155,17 @@ def _choose(n: Node, depth: int, offsets: int, ctx: Context, costly: bool) -> Do
     columns = c.columns if pixels > 4 else min(c.columns, 32)
     rows = balanced(pixels, c.rows) if isinstance(n.type.shape[-2], int) else c.rows
     wide = max(columns, (ctx.machine.l2 // 2) // max(1, depth * offsets * n.type.dtype.bytes) // columns * columns)
+    parts = -(-BLOCKS // _output_rows(n))  # of the channels, so that all threads have work
+    wide = min(wide, round_up(-(-channels // parts), columns))
     return DotChoice("prepacked", rows, columns, rows, min(round_up(channels, columns), wide), depth, 4, costly)
+
+
+def _output_rows(n: Node) -> int:
+    """Rows of output pixels."""
+    rows = 1
+    for d in n.type.shape[:-2]:
+        rows *= likely(d)
+    return rows
 
 
 def _phase(conv: _Conv) -> Grid:
@@ -123,8 +181,9 @@ def _phase(conv: _Conv) -> Grid:
     at: list[Dim] = []
     inner: list[tuple[Node, Dim, Dim]] = []
     work = max(1, 2 * conv.depth * len(conv.offsets) * likely(pixels) * likely(width))
+    together = max(1, min(BLOCK_WORK // work, _output_rows(conv.node) * -(-channels // c.block_columns) // BLOCKS))
     for k, d in enumerate(outer):
-        step = max(1, min(likely(d), 400_000 // work)) if k == len(outer) - 1 else 1
+        step = min(likely(d), together) if k == len(outer) - 1 else 1
         var = counter(f"y{k}", d, step)
         axes += [GridAxis(var, d, step)] if d != 1 else []
         if step == 1 or d == 1:

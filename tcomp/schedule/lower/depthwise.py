@@ -28,7 +28,7 @@ PIXELS, CHANNELS = 6, 2 * LANES  # register tile: twelve accumulators hide the l
 def lower_depthwise(name: str, group: Group, ctx: Context) -> Lowered:
     """Rows of output pixels, all channels; the group's pointwise operations on each register tile."""
     n = group.anchors[0]
-    x, w = n.operands
+    w = n.operands[1]
     dims = n.type.shape
     reader = Reader(lambda v: ctx.in_memory(v) and v not in group.members)
     axes = domain_axes(dims)
@@ -52,10 +52,8 @@ def lower_depthwise(name: str, group: Group, ctx: Context) -> Lowered:
 def _tap(reader: Reader, n: Node, axes: tuple[Dim, ...], offset: tuple[int, ...]) -> tuple[Node, Node]:
     """The input's and the weights' element for one place in the window."""
     image, *places, channel = axes
-    near = [
-        index.add(index.mul(p, s), o * d) for p, s, o, d in zip(places, n["strides"], offset, n["dilations"])
-    ]
-    x, w = n.operands
+    near = [index.add(index.mul(p, s), o * d) for p, s, o, d in zip(places, n["strides"], offset, n["dilations"])]
+    w = n.operands[1]
     return reader.read(x, (image, *near, channel)), reader.read(w, (*offset, 0, channel))
 
 
@@ -77,5 +75,3 @@ def _row(
     return tuple(
         Store(tile.load(b, place, (pixels, channels)), replaced(tiled(e, t), named, total), by) for b, e in zip(outputs, finals)
     )
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product as every
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
@@ -25,6 +26,7 @@ WIDE = 64  # lanes of the main loop over columns: four vectors hide the latency 
 BLOCK = 8192  # elements of one block: about the work that hides the cost of claiming it
 ROW_ON_STACK = 64 << 10  # bytes of a row kept on the stack; longer rows live in scratch, up to ROW_KEPT
 ROW_KEPT = 512 << 10
+UNROLLED = 25  # elements that a reduction over other axes than the last combines without a loop
 
 
 def output_buffer(k: int, n: Node, shape: tuple[Dim, ...]) -> Buffer:
@@ -53,7 +55,10 @@ def finish(
 
 def lower_map(name: str, group: Group, ctx: Context) -> Lowered:
     """One pass over the domain; every output is a store of its expression."""
-    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.outputs)
+    return _mapped(name, group, ctx, Reader(lambda n: ctx.in_memory(n) and n not in group.outputs))
+
+
+def _mapped(name: str, group: Group, ctx: Context, reader: Reader) -> Lowered:
     shape = group.outputs[0].type.shape
     expressions = [reader.read(n, domain_axes(shape)) for n in group.outputs]
     c = collapse(shape, expressions)
@@ -239,9 +244,14 @@ def _stretched(e: Node, columns: Dim) -> Node:
 
 
 def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
-    """Lanes along the last axis that stays; loops over the reduced axes carry one vector for each reduction."""
+    """Lanes along the last axis that stays; loops over the reduced axes carry one vector for each reduction.
+
+    Few elements (the window of a pooling) are combined without loops: then it is a map.
+    """
     first = group.anchors[0]
     x = first.operands[0].type.shape
+    if all(isinstance(x[k], int) for k in first["axes"]) and 0 < likely(index.product(x[k] for k in first["axes"])) <= UNROLLED:
+        return _mapped(name, group, ctx, _unrolling_reader(group, ctx))
     kept = tuple(k for k in range(len(x)) if k not in first["axes"])
     order = (*kept, *first["axes"])
     reader = Reader(lambda n: ctx.in_memory(n) and n not in group.members)
@@ -257,6 +267,30 @@ def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
     grid = _column_grid(group, c, split, outputs, names)
     inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
     return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
+
+
+def _unrolling_reader(group: Group, ctx: Context) -> Reader:
+    """A reader to which each reduction is the combination of all its elements, written out."""
+    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.members)
+    for a in group.anchors:
+        reader.local[a] = lambda at, a=a: _written_out(reader, a, at)  # type: ignore[misc]
+    return reader
+
+
+def _written_out(reader: Reader, anchor: Node, at: tuple[Dim, ...]) -> Node:
+    """The elements that one result of `anchor` combines, in order, halves first."""
+    x, axes = anchor.operands[0], anchor["axes"]
+    terms: list[Node] = [_identity(anchor)] if anchor["monoid"] == "add" else []
+    for offset in every(*(range(int(x.type.shape[k])) for k in axes)):
+        place = list(at)
+        for k, o in zip(axes, offset):
+            place.insert(k, o)
+        terms.append(_widened(reader.read(x, tuple(place)), anchor))
+    while len(terms) > 1:
+        pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
+        terms = [tile.pointwise(anchor["monoid"], *p) if len(p) == 2 else p[0] for p in pairs]
+    total = terms[0]
+    return total if total.type.dtype == anchor.type.dtype else tile.pointwise("cast", total, dtype=anchor.type.dtype)
 
 
 def _widened(e: Node, anchor: Node) -> Node:
