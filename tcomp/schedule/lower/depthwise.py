@@ -53,7 +53,7 @@ def _tap(reader: Reader, n: Node, axes: tuple[Dim, ...], offset: tuple[int, ...]
     """The input's and the weights' element for one place in the window."""
     image, *places, channel = axes
     near = [index.add(index.mul(p, s), o * d) for p, s, o, d in zip(places, n["strides"], offset, n["dilations"])]
-    w = n.operands[1]
+    x, w = n.operands
     return reader.read(x, (image, *near, channel)), reader.read(w, (*offset, 0, channel))
 
 
