@@ -51,6 +51,12 @@ def test_samples_become_objects_for_aarch64(name):
     assert compile_text(text, named("aarch64"))[:4] == b"\x7fELF"
 
 
+def test_a_checked_index_is_read_once():
+    """The check reads it; the loop over the row finds its value."""
+    text, _ = emit(registers("gather_kernel"))
+    assert text.count("load i64") == 3  # the two symbols, and the index
+
+
 def test_scratch_is_what_the_phases_need_rounded_to_pages():
     kernel = registers("gemm_kernel")
     _, code = emit(kernel)

@@ -46,7 +46,8 @@ def _leveled(w: Writer, x: Dim) -> tuple[Index, int]:
         return x, 0
     if x.op == "sym":
         return w.symbols[x]
-    key = ("index", x, w.stamp(x))
+    # An index as it was checked and as it is used (with bounds) are two nodes for one element.
+    key = ("index", (x["buffer"], x.operands) if x.op == "read" else x, w.stamp(x))
     found: tuple[Index, int] | None = w.find(key)
     if found is None:
         found = _sum(w, x) if x.op == "affine" else _read(w, x) if x.op == "read" else _atom(w, x)
