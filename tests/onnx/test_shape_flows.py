@@ -1,5 +1,7 @@
 """Sizes that a model computes from shapes become index expressions; what depends on data is refused."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -163,3 +165,46 @@ def test_branches_on_shapes_are_chosen_while_importing():
     ]
     m = model(nodes, {"x": ("float32", [4])}, ["y"], 13, {"three": np.int64(3)})
     assert [n.op for n in load(m.SerializeToString()).nodes()] == ["parameter", "neg"]
+
+
+def chain(make, count, constants=None):
+    """`count` nodes one after the other from x to y."""
+    names = ["x", *(f"h{k}" for k in range(1, count)), "y"]
+    nodes = [make(a, b) for a, b in pairwise(names)]
+    return model(nodes, {"x": ("float32", [1, 2, "h", "w"])}, ["y"], 13, constants)
+
+
+@pytest.mark.parametrize("kernel,stride,pad", [(2, 2, 0), (3, 2, 0), (3, 2, 1), (2, 2, 1), (5, 2, 2)])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_sizes_stay_short_through_pooling_with_ceil_mode(op, kernel, stride, pad):
+    attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "ceil_mode": 1}
+    m = chain(lambda a, b: node(op, [a], [b], **attributes), 4)
+    assert len(shapes(m)[0][2]) < 80
+    compare(m, {"x": normal(1, 2, 37, 64)})
+
+
+@pytest.mark.parametrize("kernel,stride", [(3, 1), (3, 2), (1, 2), (2, 3)])
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_sizes_stay_short_through_automatic_padding(auto, kernel, stride):
+    weights = {"k": normal(2, 2, kernel, kernel) * np.float32(0.3)}
+    m = chain(lambda a, b: node("Conv", [a, "k"], [b], auto_pad=auto, strides=[stride] * 2), 4, weights)
+    assert len(shapes(m)[0][2]) < 80
+    compare(m, {"x": normal(1, 2, 37, 50)}, 1e-4, 1e-5)
+
+
+def test_a_start_before_the_dimension_is_its_first_element():
+    constants = {"b": np.array([-9]), "e": np.array([-10]), "a": np.array([2]), "s": np.array([-1])}
+    m = model([node("Slice", ["x", "b", "e", "a", "s"], ["y"])], {"x": ("float32", [1, 1, "n"])}, ["y"], 13, constants)
+    compare(m, {"x": normal(1, 1, 3)})
+
+
+def test_a_size_that_grows_beyond_reason_is_refused():
+    """Each step holds the size before it twice: written out it would double every time."""
+    nodes = [node("Shape", ["x"], ["s0"])]
+    for k in range(40):
+        nodes += [node("Mul", [f"s{k}", f"s{k}"], [f"p{k}"]), node("Mod", [f"p{k}", "m"], [f"q{k}"])]
+        nodes += [node("Add", [f"q{k}", f"s{k}"], [f"s{k + 1}"])]
+    nodes += [node("ConstantOfShape", ["s40"], ["y"])]
+    m = model(nodes, {"x": ("float32", ["n"])}, ["y"], 13, {"m": np.array([1000])})
+    with pytest.raises(Error, match="terms is not supported"):
+        load(m.SerializeToString())
