@@ -38,14 +38,20 @@ def compile(
     dims: sizes for symbolic dimensions, by name. target: `cpu`, or a named one such as `cpu:x86-64-v3`. use_cache: look
     for the program on disk, and keep it there. Raises `Error`.
     """
-    options = Options(target=target, precision=precision)
+    return link(artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache))
+
+
+def artifact_of(
+    source: Any, specs: tuple[Any, ...], dims: Mapping[str, int] | None, options: Options, use_cache: bool = True
+) -> Artifact:
+    """What `compile` links: code for the options' target, which need not be this machine."""
     check_options(options)
     known = None if callable(source) else _bytes_of(source)
     if known is None or not use_cache:
-        return Compiler(use_cache)(_func_of(source, specs, dims), options)
+        return Compiler(use_cache).artifact(_func_of(source, specs, dims), options)
     sizes = repr(sorted((dims or {}).items()))
     key = cache.key("onnx", known, sizes, _describe(options))
-    return link(cache.artifact_for(key, lambda: _built(_func_of(source, specs, dims), options)))
+    return cache.artifact_for(key, lambda: _built(_func_of(source, specs, dims), options))
 
 
 def load(path: str | os.PathLike[str], native: bool = True) -> Executable:
@@ -70,11 +76,15 @@ class Compiler:
         self._use_cache = use_cache
 
     def __call__(self, func: Func, options: Options) -> Executable:
+        return link(self.artifact(func, options))
+
+    def artifact(self, func: Func, options: Options) -> Artifact:
+        """The compiled program, not linked yet."""
         check_options(options)
         if not self._use_cache or cache.user_cache() is None:
-            return link(_built(func, options))
+            return _built(func, options)
         key = cache.key("graph", _graph_text(func), _describe(options))
-        return link(cache.artifact_for(key, lambda: _built(func, options)))
+        return cache.artifact_for(key, lambda: _built(func, options))
 
     def lower_func(self, func: Func, options: Options) -> Stages:
         from tcomp.driver import lower_func

@@ -151,9 +151,29 @@ def test_compile_without_a_destination(model):
     assert invoke(["compile", model]) == 2
 
 
-def test_compile_to_a_place_that_is_not_there(model, tmp_path, capsys):
-    assert invoke(["compile", model, "--emit", f"tile={tmp_path}/no/such/folder"]) == 1
+@pytest.mark.parametrize("option", [("--emit", "tile="), ("--output", "")])
+def test_compile_to_a_place_that_is_not_there(option, model, tmp_path, capsys):
+    assert invoke(["compile", model, option[0], f"{option[1]}{tmp_path}/no/such/folder"]) == 1
     assert "TC0801" in capsys.readouterr().err
+
+
+def test_compile_for_another_machine(model, tmp_path, capsys):
+    """Code for a machine that this one is not: written and explained, but not run."""
+    path = str(tmp_path / "foreign.tcomp")
+    assert invoke(["compile", model, "-o", path, "--target", "cpu:aarch64", "--emit", f"asm={tmp_path}/asm"]) == 0
+    assert "fmla" in (tmp_path / "asm").read_text()
+    assert invoke(["explain", path]) == 0
+    capsys.readouterr()
+    if os.uname().machine == "x86_64":
+        assert invoke(["run", path]) == 1
+        assert "TC0702" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["TCOMP_CHECK", "TCOMP_DEBUG"])
+def test_a_knob_that_is_not_understood(name, model, monkeypatch, capsys):
+    monkeypatch.setenv(name, "many")
+    assert invoke(["run", model, "--no-cache", "--dim", "rows=2"]) == 1
+    assert "TC0002" in capsys.readouterr().err
 
 
 def test_bench_beside_onnxruntime(model, capsys):

@@ -52,7 +52,9 @@ def main() -> None:
 
 def invoke(arguments: list[str]) -> int:
     """Run one command line; what went wrong is printed. Returns the exit code."""
+    debug = False
     try:
+        debug = knobs.DEBUG.read()
         result = cli.main(arguments, prog_name="tcomp", standalone_mode=False)
         return result if isinstance(result, int) else DONE
     except click.ClickException as error:
@@ -65,13 +67,13 @@ def invoke(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except Error as error:
-        return _report(error, arguments)
+        return _report(error, arguments, debug)
     except Exception as error:
-        return _report(as_fault(error), arguments)
+        return _report(as_fault(error), arguments, debug)
 
 
-def _report(error: Error, arguments: list[str]) -> int:
-    """Print the message, and for a fault of tcomp where its reproducer is. Returns the exit code."""
+def _report(error: Error, arguments: list[str], debug: bool) -> int:
+    """Print the message, for a fault of tcomp where its reproducer is, and the frames if `debug`. Returns the exit code."""
     own = error.code == "TC0001"
     message = error.render()
     if own:
@@ -79,6 +81,6 @@ def _report(error: Error, arguments: list[str]) -> int:
     click.echo(message, err=True)
     if "--json" in arguments:
         click.echo(json.dumps({"error": {"code": error.code, "message": message}}))
-    if knobs.DEBUG.read():
+    if debug:
         traceback.print_exception(error)
     return OWN_FAULT if own else INPUT_FAULT

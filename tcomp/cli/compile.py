@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-from tcomp.cli.console import print_json, show_bytes, show_seconds, write_file
-from tcomp.cli.model import Size, compile_options, open_model
+from tcomp.cli.console import cannot_write, print_json, show_bytes, show_seconds, write_file
+from tcomp.cli.model import Size, compile_options, open_artifact
+
+if TYPE_CHECKING:
+    from tcomp.ir.artifact import Artifact
 
 LEVELS = ("graph", "tile", "placed", "reg", "llvm", "asm")
 
@@ -56,16 +60,36 @@ def compile_command(
     if output is None and not emit:
         raise click.UsageError("nothing to write: give -o OUT.tcomp, or --emit LEVEL")
     started = time.perf_counter()
-    program = open_model(model, target, dims, precision, threads, no_cache)
+    artifact = open_artifact(model, target, dims, precision, threads, no_cache)
     seconds = time.perf_counter() - started
     for level, file in emit:
         if file:
-            write_file(file, program.text(level))
+            write_file(file, text_of(artifact, level, target))
         else:
-            click.echo(program.text(level), nl=False)
+            click.echo(text_of(artifact, level, target), nl=False)
     if output is not None:
-        program.save(output)
+        save(artifact, output)
     if as_json:
         print_json({"model": model, "output": output, "bytes": output and os.path.getsize(output), "compile_s": seconds})
     elif output is not None:
         click.echo(f"{output}: {show_bytes(os.path.getsize(output))}, compiled in {show_seconds(seconds)}", err=bool(emit))
+
+
+def text_of(artifact: Artifact, level: str, target: str) -> str:
+    """The text of a stage; assembly is that of the target."""
+    if level != "asm":
+        return artifact.texts[level]
+    from tcomp.codegen.llvm.compile import assembly
+    from tcomp.codegen.llvm.machines import machine_for
+
+    return assembly(artifact.texts["llvm"], machine_for(target)[1])
+
+
+def save(artifact: Artifact, path: str) -> None:
+    """Write the `.tcomp` file. TC0801 where the path cannot be written."""
+    from tcomp.runtime.artifact import write
+
+    try:
+        write(artifact, path)
+    except OSError as error:
+        raise cannot_write(path, error) from None

@@ -57,7 +57,11 @@ def write_file(path: str, data: str | bytes) -> None:
         with open(path, "wb") as f:
             f.write(data.encode() if isinstance(data, str) else data)
     except OSError as error:
-        raise Error("TC0801", f"cannot write {path}: {error.strerror}", "a path that can be written") from None
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: str, error: OSError) -> Error:
+    return Error("TC0801", f"cannot write {path}: {error.strerror}", "a path that can be written")
 
 
 @contextmanager

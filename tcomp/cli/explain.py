@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tcomp.cli.console import print_heading, print_json, print_table, show_bytes, show_seconds, write_file
-from tcomp.cli.model import Size, compile_options, open_model
+from tcomp.cli.model import Size, compile_options, open_artifact
 from tcomp.errors import Error
+
+if TYPE_CHECKING:
+    from tcomp.ir.artifact import Artifact, Port
 
 STAGES = ("tile", "placed", "reg")  # that hold kernels
 _BYTES, _SECONDS, _COUNTS = ("bytes", "arena", "constants", "code"), ("seconds", "_s"), ("flops",)
@@ -44,11 +47,11 @@ class Explanation:
 @compile_options
 def explain(model: str, kernel: str | None, html: str | None, as_json: bool, dims: Mapping[str, Size], **options: Any) -> None:
     """Say how each operation of MODEL (.onnx or .tcomp) was realised, and show a kernel at every stage."""
-    program = open_model(model, dims=dims, **options)
+    artifact = open_artifact(model, dims=dims, **options)
     if as_json:
-        print_json(program.artifact.report)
+        print_json(artifact.report)
         return
-    what = explanation(program)
+    what = explanation(artifact)
     if html is not None:
         from tcomp.cli.page import page
 
@@ -68,17 +71,17 @@ def chosen_kernel(what: Explanation, name: str | None) -> str | None:
     return found[0]
 
 
-def explanation(program: Any) -> Explanation:
-    """All that an executable says about itself, taken apart by kernel."""
-    artifact = program.artifact
+def explanation(artifact: Artifact) -> Explanation:
+    """All that a compiled program says about itself, taken apart by kernel."""
     texts = {stage: artifact.texts.get(stage, "") for stage in STAGES}
     parts = {stage: kernels_of(text) for stage, text in texts.items()}
+    operations: Any = artifact.report.get("operations", ())
     names = dict.fromkeys(name for found in parts.values() for name in found)
     return Explanation(
         name=artifact.name,
-        inputs=tuple(map(show_port, program.inputs)),
-        outputs=tuple(map(show_port, program.outputs)),
-        realised=tuple((str(what), str(how)) for what, how in artifact.report.get("operations", ())),
+        inputs=tuple(map(show_port, artifact.inputs)),
+        outputs=tuple(map(show_port, artifact.outputs)),
+        realised=tuple((str(what), str(how)) for what, how in operations),
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),
         main=main_of(texts["reg"]),
@@ -86,7 +89,7 @@ def explanation(program: Any) -> Explanation:
     )
 
 
-def show_port(port: Any) -> str:
+def show_port(port: Port) -> str:
     return f"{port.name}: {port.dtype}[{', '.join(map(str, port.shape))}]"
 
 

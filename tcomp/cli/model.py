@@ -15,7 +15,7 @@ from tcomp.errors import Error
 if TYPE_CHECKING:
     import numpy as np
 
-    from tcomp.ir.artifact import Port
+    from tcomp.ir.artifact import Artifact, Port
 
 Size = int | tuple[int, int] | None  # fixed; promised to lie in a range, or open: one program for all sizes
 Command = Callable[..., Any]
@@ -75,21 +75,47 @@ def compile_options(command: Command) -> Command:
     return command
 
 
+def open_artifact(
+    path: str, target: str, dims: Mapping[str, Size], precision: str, threads: int | None, no_cache: bool
+) -> Artifact:
+    """The artifact in a file, or that of an ONNX model: for any target, not linked."""
+    set_environment(threads, no_cache)
+    from tcomp import api
+    from tcomp.frontend.jit import Options
+    from tcomp.runtime import artifact
+
+    if path.endswith(".tcomp"):
+        found = artifact.read(path)
+        require_symbols(dims, found.symbols)
+        return found
+    with progress(f"compiling {os.path.basename(path)}"):
+        return api.artifact_of(path, (), fixed(dims), Options(target=target, precision=precision), not no_cache)
+
+
 def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str, threads: int | None, no_cache: bool) -> Any:
     """The executable of an artifact (loaded) or of an ONNX model (compiled)."""
-    if threads is not None:
-        os.environ["TCOMP_NUM_THREADS"] = str(threads)
-    if no_cache:
-        os.environ["TCOMP_CACHE"] = "0"
+    set_environment(threads, no_cache)
     import tcomp
 
     if path.endswith(".tcomp"):
         program = tcomp.load(path)
         require_symbols(dims, program.artifact.symbols)
         return program
-    fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
     with progress(f"compiling {os.path.basename(path)}"):
-        return tcomp.compile(path, target=target, dims=fixed, precision=precision, use_cache=not no_cache)
+        return tcomp.compile(path, target=target, dims=fixed(dims), precision=precision, use_cache=not no_cache)
+
+
+def set_environment(threads: int | None, no_cache: bool) -> None:
+    """What the options say about this process, where the rest of tcomp reads it."""
+    if threads is not None:
+        os.environ["TCOMP_NUM_THREADS"] = str(threads)
+    if no_cache:
+        os.environ["TCOMP_CACHE"] = "0"
+
+
+def fixed(dims: Mapping[str, Size]) -> dict[str, int]:
+    """The sizes that a model is compiled for."""
+    return {name: size for name, size in dims.items() if isinstance(size, int)}
 
 
 def require_symbols(dims: Mapping[str, Size], symbols: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tcomp.cli.console import cannot_write
 from tcomp.errors import Error
 
 _EPILOG = """\b
@@ -56,7 +57,7 @@ def transform(file: str, names: list[str], output: str | None) -> None:
     try:
         save_dump(result, Path(output))
     except OSError as error:
-        raise Error("TC0801", f"cannot write {output}: {error.strerror}", "a path that can be written") from None
+        raise cannot_write(output, error) from None
 
 
 def first_line(function: object) -> str:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tcomp.cli.console import print_json, print_table, progress, show_seconds
+from tcomp.cli.console import cannot_write, print_json, print_table, progress, show_seconds
 from tcomp.cli.model import RANDOM, Size, compile_options, input_options, make_inputs, open_model
-from tcomp.errors import Error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,5 +105,5 @@ def write_arrays(folder: str, arrays: Mapping[str, np.ndarray]) -> dict[str, str
             np.save(path, array, allow_pickle=False)
             paths[name] = path
     except OSError as error:
-        raise Error("TC0801", f"cannot write to {folder}: {error.strerror}", "a folder that can be written") from None
+        raise cannot_write(folder, error) from None
     return paths
