@@ -59,6 +59,13 @@ def processor() -> tuple[str, bool | None]:
     return f"{llvm.get_host_cpu_name()}: {present or 'no vector extension that tcomp uses'}", None
 
 
+def call_path() -> tuple[str, bool | None]:
+    from tcomp.runtime import cpython
+
+    reason = cpython.refusal()
+    return (f"through ctypes, slower: {reason}" if reason else "native, without ctypes"), None
+
+
 def thread_count() -> tuple[str, bool | None]:
     from tcomp import knobs
 
@@ -108,6 +115,7 @@ CHECKS: dict[str, Callable[[], tuple[str, bool | None]]] = {
     "platform": operating_system,
     "LLVM": llvm_version,
     "processor": processor,
+    "calls": call_path,
     "threads": thread_count,
     "cache folder": cache_folder,
     "a small program": small_program,
