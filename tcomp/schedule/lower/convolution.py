@@ -169,19 +169,17 @@ def _output_rows(n: Node) -> int:
 
 
 def _phase(conv: _Conv) -> Grid:
-    """The grid: images, blocks of channels, blocks of the outer spatial axes; in a block, its output rows one by one."""
+    """The grid: images, blocks of channels, blocks of the outer spatial axes, and of pixels where there are few rows of them."""
     images, *outer, pixels, channels = conv.node.type.shape
     c = conv.choice
-    j = counter("j", channels, c.block_columns)
-    width = c.block_columns if channels % c.block_columns == 0 else index.minimum(c.block_columns, index.sub(channels, j))
-    if channels <= c.block_columns:
-        width = channels if channels != 1 else LANES  # a single channel is stored under a mask
+    j, width = _channel_block(channels, c.block_columns)
     axes = [GridAxis(counter("n0", images), images, 1)] if images != 1 else []
-    axes += [GridAxis(j, channels, c.block_columns)] if channels > c.block_columns else []
+    axes += [GridAxis(j, channels, c.block_columns)] if isinstance(j, Node) else []
     at: list[Dim] = []
     inner: list[tuple[Node, Dim, Dim]] = []
-    work = max(1, 2 * conv.depth * len(conv.offsets) * likely(pixels) * likely(width))
-    together = max(1, min(BLOCK_WORK // work, _output_rows(conv.node) * -(-channels // c.block_columns) // BLOCKS))
+    work = max(1, 2 * conv.depth * len(conv.offsets) * likely(width))
+    rows = _output_rows(conv.node) * -(-channels // c.block_columns)
+    together = max(1, min(BLOCK_WORK // (work * likely(pixels)), rows // BLOCKS))
     for k, d in enumerate(outer):
         step = min(likely(d), together) if k == len(outer) - 1 else 1
         var = counter(f"y{k}", d, step)
@@ -192,26 +190,48 @@ def _phase(conv: _Conv) -> Grid:
         row = counter(f"r{k}", d)
         inner.append((row, var, index.minimum(index.add(var, step), d)))
         at.append(row)
+    step = _pixel_step(likely(pixels), rows, work, c.rows)
+    x = counter("x", pixels, step)
+    part: tuple[Dim, Dim] = (0, pixels)
+    if step < likely(pixels):
+        axes.append(GridAxis(x, pixels, step))
+        part = (x, step if isinstance(pixels, int) and pixels % step == 0 else index.minimum(step, index.sub(pixels, x)))
     image: Dim = axes[0].var if images != 1 else 0
-    body = _row(conv, image, tuple(at), j if channels > c.block_columns else 0, width)
+    body = _row(conv, image, tuple(at), part, (j, width))
     for row, lo, hi in inner:
         body = (For(row, lo, hi, 1, body),)
     return Grid(tuple(axes), body)
 
 
-def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], j: Dim, width: Dim) -> tuple[Stmt, ...]:
-    """One row of output pixels, all channels of the block: a chain of products and the epilogue."""
-    dims = conv.node.type.shape
-    pixels, c = dims[-2], conv.choice
+def _channel_block(channels: int, block: int) -> tuple[Dim, Dim]:
+    """First channel and channels of a block; a single channel is stored under a mask."""
+    if channels <= block:
+        return 0, channels if channels != 1 else LANES
+    j = counter("j", channels, block)
+    return j, block if channels % block == 0 else index.minimum(block, index.sub(channels, j))
+
+
+def _pixel_step(pixels: int, rows: int, work: int, tile_rows: int) -> int:
+    """Pixels of one block: whole rows, unless these are too few for all threads."""
+    if rows >= BLOCKS:
+        return pixels
+    parts = min(-(-BLOCKS // rows), max(1, pixels * work // BLOCK_WORK))
+    return round_up(-(-pixels // parts), tile_rows)
+
+
+def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], part: tuple[Dim, Dim], channels: tuple[Dim, Dim]) -> tuple[Stmt, ...]:
+    """A part of one row of output pixels, all channels of the block: a chain of products and the epilogue."""
+    dims, c = conv.node.type.shape, conv.choice
+    (start, pixels), (j, width) = part, channels
     t = conv.node.type.dtype
     row = conv.ctx.machine.intrinsic(t)
     total: Node = tile.full(0, t)
     for k, offset in enumerate(conv.offsets):
-        left = _pixels(conv, image, at, offset, pixels)
+        left = _pixels(conv, image, at, offset, part)
         column = index.add(j, tile.axis(1, width))
         panel = (k, index.floordiv(column, c.columns), tile.axis(0, conv.depth), index.mod(column, c.columns))
         total = tile.dot(left, tile.load(conv.panels, panel, (conv.depth, width)), total, row.name, c.unroll)
-    place = (image, *at, tile.axis(0, pixels), index.add(j, tile.axis(1, width)))
+    place = (image, *at, index.add(start, tile.axis(0, pixels)), index.add(j, tile.axis(1, width)))
     narrow = (None, (0, width, 1)) if dims[-1] == 1 else (None, None)
     values = {a: p for a, p in zip(domain_axes(dims), place) if isinstance(a, Node)}
     tiling = Tiling(values, (pixels, width), {RESULT: TileType(t, (pixels, width))})
@@ -221,12 +241,13 @@ def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], j: Dim, width: Dim) -> tu
     )
 
 
-def _pixels(conv: _Conv, image: Dim, at: tuple[Dim, ...], offset: Sequence[int], pixels: Dim) -> Node:
+def _pixels(conv: _Conv, image: Dim, at: tuple[Dim, ...], offset: Sequence[int], part: tuple[Dim, Dim]) -> Node:
     """The left operand of one offset: a row of windows, overlapping where the stride is smaller than the window."""
     strides, dilations = conv.node["strides"], conv.node["dilations"]
     where = [index.add(index.mul(p, s), o * d) for p, s, o, d in zip(at, strides, offset, dilations)]
     channels = int(conv.node.operands[0].type.shape[-1])
-    pixel, inside = tile.axis(0, pixels), tile.axis(1, conv.depth)
+    start, pixels = part
+    pixel, inside = index.add(start, tile.axis(0, pixels)), tile.axis(1, conv.depth)
     if conv.merged:
         last: tuple[Dim, ...] = (index.add(index.mul(pixel, strides[-1] * channels), inside),)
     else:

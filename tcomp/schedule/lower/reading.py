@@ -181,17 +181,18 @@ def reshaped(old: tuple[Dim, ...], new: tuple[Dim, ...], at: At) -> At:
 
 
 def _matched(old: At, new: At, at: At) -> list[tuple[tuple[At, At], At]]:
-    """The shapes cut into the shortest runs of axes with equal products."""
-    groups: list[tuple[tuple[At, At], At]] = []
+    """The shapes cut into the shortest runs of axes with equal products: equal axes from the end, the rest from the front."""
+    tail = 0
+    while tail < min(len(old), len(new)) and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
     i = j = 0
-    while i < len(old) or j < len(new):
+    groups: list[tuple[tuple[At, At], At]] = []
+    while i < len(old) - tail or j < len(new) - tail:
         a, b = i, j
         left: Dim = 1
         right: Dim = 1
-        while True:
-            if left == right and (i > a or j > b):
-                break
-            behind = _behind(left, right, i < len(old), j < len(new))
+        while not (left == right and (i > a or j > b)):
+            behind = _behind(left, right, i < len(old) - tail, j < len(new) - tail)
             if behind == "old":
                 left, i = index.mul(left, old[i]), i + 1
             elif behind == "new":
@@ -199,17 +200,21 @@ def _matched(old: At, new: At, at: At) -> list[tuple[tuple[At, At], At]]:
             else:
                 break
         groups.append(((old[a:i], new[b:j]), at[b:j]))
-    return groups
+    return groups + [((old[k : k + 1 or None], new[k : k + 1 or None]), at[k : k + 1 or None]) for k in range(-tail, 0)]
 
 
 def _behind(left: Dim, right: Dim, more_old: bool, more_new: bool) -> str:
-    """Which side takes its next axis."""
+    """Which side takes its next axis: the one whose product divides the other's."""
     if not more_old or not more_new:
         return "old" if more_old else "new" if more_new else ""
     if isinstance(left, int) and isinstance(right, int):
         return "old" if left <= right else "new"
-    lo = index.bounds(index.sub(right, left))[0]
-    return "old" if (lo is not None and lo >= 0) or isinstance(left, int) else "new"
+    return "new" if _divides(right, left) and not _divides(left, right) else "old"
+
+
+def _divides(a: Dim, b: Dim) -> bool:
+    """Whether a is a factor of b for certain."""
+    return a != 0 and index.mul(index.floordiv(b, a), a) == b
 
 
 def _delinearised(linear: Dim, dims: At) -> list[Dim]:
