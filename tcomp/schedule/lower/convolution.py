@@ -35,7 +35,7 @@ from tcomp.schedule.lower.contraction import (
 )
 from tcomp.schedule.lower.depthwise import lower_depthwise
 from tcomp.schedule.lower.loops import finish, output_buffer
-from tcomp.schedule.lower.nest import counter, likely
+from tcomp.schedule.lower.nest import counter, likely, surely
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, domain_axes
@@ -161,9 +161,9 @@ def _choose(n: Node, depth: int, offsets: int, ctx: Context, costly: bool) -> Do
 
 
 def _output_rows(n: Node) -> int:
-    """Rows of output pixels."""
-    rows = 1
-    for d in n.type.shape[:-2]:
+    """Rows of output pixels; of a batch of unknown size, those of one image."""
+    rows = surely(n.type.shape[0])
+    for d in n.type.shape[1:-2]:
         rows *= likely(d)
     return rows
 

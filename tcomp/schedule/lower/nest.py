@@ -20,6 +20,11 @@ def likely(d: Dim) -> int:
     return max(1, min(hi, LIKELY)) if hi is not None else LIKELY
 
 
+def surely(d: Dim) -> int:
+    """The least a dimension can be, and at least 1: what parallelism may count on."""
+    return max(1, index.bounds(d)[0] or 1)
+
+
 def counter(name: str, extent: Dim, step: int = 1) -> Node:
     """A loop variable over 0, step, ... below extent."""
     hi = index.bounds(extent)[1]

@@ -77,7 +77,7 @@ class Reader:
         return tile.pointwise(n.op, *(self.read(o, at) for o in n.operands), **dict(n.attrs))
 
     def _pad(self, n: Node, at: At) -> Node:
-        """Padding in place: `else` where the operand is a buffer, a select around a clamped read where it is computed."""
+        """Padding in place: `else` where the operand is a buffer; a select where it is computed, with nothing read outside."""
         x, value = n.operands
         inner = tuple(index.sub(p, low) for p, low in zip(at, n["low"]))
         fill = self.read(value, ())
@@ -88,10 +88,7 @@ class Reader:
         inside: Dim = 1
         for p, d in zip(inner, x.type.shape):
             inside = index.mul(inside, _inside(p, d))
-        clamped = tuple(
-            p if _inside(p, d) == 1 else index.maximum(index.minimum(p, index.sub(d, 1)), 0) for p, d in zip(inner, x.type.shape)
-        )
-        return tile.pointwise("where", tile.position(inside, dt.bool_), self.read(x, clamped), fill)
+        return tile.pointwise("where", tile.position(inside, dt.bool_), _guarded(self.read(x, inner)), fill)
 
     def _gathered(self, n: Node, at: At) -> At:
         """The positions in a gather's data operand, some of them read from its index operand."""
@@ -134,6 +131,18 @@ def _literal_range(n: Node) -> tuple[int, int]:
         return -1, -1
     array = n["value"].array
     return (int(array.min()), int(array.max())) if array.size else (0, 0)
+
+
+def _guarded(e: Node) -> Node:
+    """`e` with zeros for what its loads would read outside their buffers."""
+    done: dict[Node, Node] = {}
+    for n in walk([e]):
+        if n.op == "load" and not n["has_else"]:
+            w = tile.window(n)
+            done[n] = tile.load(w.buffer, w.positions, (), None, tile.full(0, w.buffer.dtype))
+        elif n.type is not INDEX:
+            done[n] = tile.retype(n, tuple(done.get(o, o) for o in n.operands))
+    return done[e]
 
 
 def _inside(p: Dim, d: Dim) -> Dim:
