@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,11 +48,13 @@ class Explanation:
 @compile_options
 def explain(model: str, kernel: str | None, html: str | None, as_json: bool, dims: Mapping[str, Size], **options: Any) -> None:
     """Say how each operation of MODEL (.onnx or .tcomp) was realised, and show a kernel at every stage."""
+    started = time.perf_counter()
     artifact = open_artifact(model, dims=dims, **options)
+    seconds = time.perf_counter() - started
     if as_json:
         print_json(artifact.report)
         return
-    what = explanation(artifact)
+    what = explanation(artifact, seconds)
     if html is not None:
         from tcomp.cli.page import page
 
@@ -71,8 +74,8 @@ def chosen_kernel(what: Explanation, name: str | None) -> str | None:
     return found[0]
 
 
-def explanation(artifact: Artifact) -> Explanation:
-    """All that a compiled program says about itself, taken apart by kernel."""
+def explanation(artifact: Artifact, seconds: float) -> Explanation:
+    """All that a compiled program says about itself, taken apart by kernel. seconds: what it took to compile, or to find."""
     texts = {stage: artifact.texts.get(stage, "") for stage in STAGES}
     parts = {stage: kernels_of(text) for stage, text in texts.items()}
     operations: Any = artifact.report.get("operations", ())
@@ -85,7 +88,7 @@ def explanation(artifact: Artifact) -> Explanation:
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),
         main=main_of(texts["reg"]),
-        facts=facts_of(artifact.report),
+        facts=(*facts_of(artifact.report), ("compiled or found in", show_seconds(seconds))),
     )
 
 
