@@ -8,11 +8,14 @@ the values under the reshapes, so that it is the same before and after.
 
 from __future__ import annotations
 
+import numpy as np
+
+from tcomp.ir.dtype import to_numpy
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import OPS
+from tcomp.ir.ops import OPS, constant
 from tcomp.ir.ops.table import show_shape
 from tcomp.passes.normal import Normaliser
-from tcomp.passes.regroup import is_exact, real_dims, regroups, runs, source
+from tcomp.passes.regroup import is_exact, real_axes, real_dims, regroups, runs, source
 
 Shape = tuple[Dim, ...]
 
@@ -53,9 +56,7 @@ def _working_shape(n: Node, m: Normaliser) -> Shape | None:
         return None
     weight, shape = min(votes, key=lambda v: (-v[0], len(v[1]), show_shape(v[1])))
     repeated = [o for o in n.operands if o.op == "broadcast"]
-    if weight < 2 and any(not _stays_broadcast(o, shape) for o in repeated):
-        return None
-    return shape
+    return shape if all(_stays_readable(o, shape, weight == 2) for o in repeated) else None
 
 
 def _weight(x: Node, m: Normaliser) -> int:
@@ -67,15 +68,19 @@ def _weight(x: Node, m: Normaliser) -> int:
     return 1 if OPS[x.op].kind == "pointwise" else 0
 
 
-def _stays_broadcast(x: Node, shape: Shape) -> bool:
-    """Whether a broadcast reshaped to `shape` only repeats its operand along other axes."""
-    return all(len(old) == len(new) == 1 or not set(old) & set(x["axes"]) for old, new in runs(x.type.shape, shape))
+def _stays_readable(x: Node, shape: Shape, rows_may_divide: bool) -> bool:
+    """Whether a broadcast reshaped to `shape` still only repeats its operand along some axes. Where rows may divide, the place in
+    its operand may be a quotient of the outer axes: one division for each row."""
+    regrouped = [old for old, new in runs(x.type.shape, shape) if not len(old) == len(new) == 1]
+    if rows_may_divide:
+        regrouped = [old for old in regrouped if old[-1] == real_axes(x.type.shape)[-1]]
+    return not any(set(old) & set(x["axes"]) for old in regrouped)
 
 
 def reduce_after_reshape(n: Node, m: Normaliser) -> Node | None:
     """reduce(reshape(x)) where the reshape regroups only axes that stay."""
     x = n.operands[0]
-    if x.op != "reshape" or not is_exact(x) or any(x.type.shape[a] == 1 for a in n["axes"]):
+    if x.op != "reshape" or not is_exact(x):
         return None
     small = x.operands[0]
     small = m.reshape(small, real_dims(small.type.shape))
@@ -92,6 +97,16 @@ def reduce_after_reshape(n: Node, m: Normaliser) -> Node | None:
     return m.reshape(m.make("reduce", small, monoid=n["monoid"], axes=tuple(axes)), n.type.shape)
 
 
-def empty_reduce(n: Node, m: Normaliser) -> Node | None:
-    """A reduction over no axes changes nothing."""
-    return n.operands[0] if n["axes"] == () else None
+def reduce_of_units(n: Node, m: Normaliser) -> Node | None:
+    """A reduction over no axes, or over axes of size 1, changes nothing but the shape; a sum also turns -0 into +0."""
+    x = n.operands[0]
+    units = [a for a in n["axes"] if x.type.shape[a] == 1]
+    if len(units) < len(n["axes"]) and not units:
+        return None
+    small = m.reshape(x, (d for a, d in enumerate(x.type.shape) if a not in units))
+    axes = tuple(a - sum(u < a for u in units) for a in n["axes"] if a not in units)
+    if axes:
+        return m.make("reduce", small, monoid=n["monoid"], axes=axes)
+    if n["monoid"] != "add" or not n.type.dtype.is_float:
+        return small
+    return m.make("add", small, m.full(constant(np.zeros((), to_numpy(n.type.dtype))), n.type.shape))

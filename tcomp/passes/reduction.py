@@ -19,9 +19,9 @@ _WINDOW = 256  # a window of at most so many elements is walked by loops around 
 def reduced(x: Node, monoid: str, axes: tuple[int, ...]) -> Node:
     """The canonical form of `reduce`: known sizes of 1 vanish, trailing axes are merged, a mixed set is reduced in two steps."""
     shape = tuple(d for a, d in enumerate(x.type.shape) if a not in axes)
-    x, axes = _without_units(x, axes, keep=not _mixed(x.type.rank, axes))
+    x, axes = _without_units(x, axes, keep=not _mixed(x.type.rank, axes) and x.type.shape[-1:] != (1,))
     if not axes:
-        return reshape(x, shape)
+        return reshape(_from_zero(x) if monoid == "add" else x, shape)
     if _over_window(x, axes):
         x, axes = _window_first(x, axes)
     if x.type.rank - 1 not in axes:
@@ -36,6 +36,11 @@ def reduced(x: Node, monoid: str, axes: tuple[int, ...]) -> Node:
     if rest:
         small = reduced(small, monoid, rest)
     return reshape(cast(small, dtype), shape)
+
+
+def _from_zero(x: Node) -> Node:
+    """A sum of one element: it starts from +0, so that -0 becomes +0."""
+    return apply("add", x, full(0, x.type.dtype, x.type.shape)) if x.type.dtype.is_float else x
 
 
 def _merged(x: Node, start: int) -> Node:

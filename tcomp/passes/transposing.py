@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tcomp.ir.node import Node
 from tcomp.ir.ops.reduction import Axes, free_axes
 from tcomp.passes.normal import Normaliser, Rule
-from tcomp.passes.regroup import Shape, is_exact, real_axes, regroups, runs
+from tcomp.passes.regroup import Shape, is_exact, real_axes, real_dims, regroups, runs
 
 Perm = tuple[int, ...]
 _FLEXIBLE = frozenset(["constant", "broadcast"])  # take any order at no cost, or at that of a smaller operand
@@ -91,14 +91,30 @@ def _concat(n: Node, m: Normaliser) -> Node | None:
 # --- operations of one operand ---------------------------------------------------------------------
 
 
-def _reduce(n: Node, m: Normaliser) -> Node | None:
-    x = n.operands[0]
-    if x.op != "transpose":
+def _under(x: Node, m: Normaliser) -> tuple[Node, Perm] | None:
+    """The value under a transpose, and its order; axes of size 1 that come or go after the transpose count as its last."""
+    if x.op == "transpose":
+        return x.operands[0], x["perm"]
+    if x.op != "reshape" or regroups(x) or x.operands[0].op != "transpose":
         return None
-    axes = tuple(sorted(x["perm"][a] for a in n["axes"]))
+    small, perm = x.operands[0].operands[0], x.operands[0]["perm"]
+    shape = real_dims(small.type.shape)
+    places = real_axes(small.type.shape)
+    real = iter(places.index(p) for p in perm if small.type.shape[p] != 1)
+    units = iter(range(len(shape), x.type.rank))
+    order = tuple(next(units) if d == 1 else next(real) for d in x.type.shape)
+    return m.reshape(small, (*shape, *(1 for _ in range(x.type.rank - len(shape))))), order
+
+
+def _reduce(n: Node, m: Normaliser) -> Node | None:
+    found = _under(n.operands[0], m)
+    if found is None:
+        return None
+    x, perm = found
+    axes = tuple(sorted(perm[a] for a in n["axes"]))
     if _lowers(n["axes"], x.type.rank) and not _lowers(axes, x.type.rank):
         return None
-    return m.transpose(m.make("reduce", x.operands[0], monoid=n["monoid"], axes=axes), _without(x["perm"], axes))
+    return m.transpose(m.make("reduce", x, monoid=n["monoid"], axes=axes), _without(perm, axes))
 
 
 def _lowers(axes: Perm, rank: int) -> bool:
@@ -113,54 +129,60 @@ def _without(perm: Perm, gone: Sequence[int]) -> Perm:
 
 
 def _argreduce(n: Node, m: Normaliser) -> Node | None:
-    x = n.operands[0]
-    if x.op != "transpose":
+    found = _under(n.operands[0], m)
+    if found is None:
         return None
-    axis = x["perm"][n["axis"]]
-    found = m.make("argreduce", x.operands[0], monoid=n["monoid"], axis=axis, last=n["last"], dtype=n["dtype"])
-    return m.transpose(found, _without(x["perm"], (axis,)))
+    x, perm = found
+    axis = perm[n["axis"]]
+    position = m.make("argreduce", x, monoid=n["monoid"], axis=axis, last=n["last"], dtype=n["dtype"])
+    return m.transpose(position, _without(perm, (axis,)))
 
 
 def _scan(n: Node, m: Normaliser) -> Node | None:
-    x = n.operands[0]
+    found = _under(n.operands[0], m)
     last = n.type.rank - 1
-    if x.op != "transpose" or (n["axis"] == last and x["perm"][last] != last):
+    if found is None or (n["axis"] == last and found[1][last] != last):
         return None
+    x, perm = found
     attrs = {"monoid": n["monoid"], "reverse": n["reverse"], "exclusive": n["exclusive"]}
-    return m.transpose(m.make("scan", x.operands[0], axis=x["perm"][n["axis"]], **attrs), x["perm"])
+    return m.transpose(m.make("scan", x, axis=perm[n["axis"]], **attrs), perm)
 
 
 def _pad(n: Node, m: Normaliser) -> Node | None:
-    x, value = n.operands
-    if x.op != "transpose":
+    found = _under(n.operands[0], m)
+    if found is None:
         return None
-    low, high = _by(n["low"], x["perm"]), _by(n["high"], x["perm"])
-    return m.transpose(m.make("pad", x.operands[0], value, low=low, high=high), x["perm"])
+    x, perm = found
+    low, high = _by(n["low"], perm), _by(n["high"], perm)
+    return m.transpose(m.make("pad", x, n.operands[1], low=low, high=high), perm)
 
 
 def _slice(n: Node, m: Normaliser) -> Node | None:
-    x = n.operands[0]
-    if x.op != "transpose":
+    found = _under(n.operands[0], m)
+    if found is None:
         return None
-    start, shape, step = (_by(n[name], x["perm"]) for name in ("start", "shape", "step"))
-    return m.transpose(m.make("slice", x.operands[0], start=start, shape=shape, step=step), x["perm"])
+    x, perm = found
+    start, shape, step = (_by(n[name], perm) for name in ("start", "shape", "step"))
+    return m.transpose(m.make("slice", x, start=start, shape=shape, step=step), perm)
 
 
 def _window(n: Node, m: Normaliser) -> Node | None:
-    x = n.operands[0]
-    if x.op != "transpose":
+    found = _under(n.operands[0], m)
+    if found is None:
         return None
-    perm, rank = x["perm"], x.type.rank
+    x, perm = found
+    rank = x.type.rank
     attrs = {"sizes": n["sizes"], "strides": n["strides"], "dilations": n["dilations"]}
-    near = m.make("window", x.operands[0], axes=tuple(perm[a] for a in n["axes"]), **attrs)
+    near = m.make("window", x, axes=tuple(perm[a] for a in n["axes"]), **attrs)
     return m.transpose(near, (*perm, *range(rank, n.type.rank)))
 
 
 def _gather(n: Node, m: Normaliser) -> Node | None:
-    x, positions = n.operands
-    if x.op != "transpose" or positions.type.rank != 1:
+    found, positions = _under(n.operands[0], m), n.operands[1]
+    if found is None or positions.type.rank != 1:
         return None
-    return m.transpose(m.make("gather", x.operands[0], positions, axis=x["perm"][n["axis"]]), x["perm"])
+    x, perm = found
+    return m.transpose(m.make("gather", x, positions, axis=perm[n["axis"]]), perm)
 
 
 def _reshape(n: Node, m: Normaliser) -> Node | None:

@@ -292,3 +292,23 @@ def test_deep_programs():
 def test_constants_of_one_element_are_scalars():
     out = one(apply("mul", x(2, 2), broadcast(constant(np.full((1, 1), 3, np.float32)), (2, 2), (0, 1))))
     assert out is apply("mul", x(2, 2), full(3, dt.f32, (2, 2)))
+
+
+def test_a_sum_of_one_element_starts_from_zero():
+    before = module_of(apply("reduce", x(1, 2), monoid="add", axes=(0,)), apply("reduce", x(1, 2), monoid="max", axes=(0,)))
+    after = canonicalise(before)
+    data = np.array([[-0.0, 1.0]], np.float32)
+    for passed in (after, decompose(before)):
+        total, top = results(passed, data)
+        assert "reduce" not in ops(passed) and np.signbit(total).tolist() == [False, False] and np.signbit(top[0])
+
+
+def test_what_repeats_along_merged_columns_keeps_its_shape():
+    """Work on [n, 4, 8] that varies along both axes does not move to [2n, 16], where it would need a quotient for each lane."""
+    y = apply("dot", x(2 * N, 3), parameter("w", dt.f32, (3, 16)), batch=((), ()), contract=((1,), (0,)))
+    cube = reshape(y, (N, 4, 8))
+    out = one(apply("mul", cube, broadcast(x(4, name="scale"), (N, 4, 8), (1,))))
+    assert out.op == "mul" and out.type.shape == (N, 4, 8)
+    rows = reshape(y, (2, N, 16))
+    out = one(apply("mul", rows, broadcast(x(2, name="scale"), (2, N, 16), (0,))))
+    assert out.op == "reshape" and out.operands[0].type.shape == (2 * N, 16)

@@ -66,6 +66,11 @@ def test_trailing_axes_are_merged_and_known_units_vanish():
     assert only(after, "reduce").operands[0].type.shape == (N, 6)
 
 
+def test_a_last_axis_of_one_element_is_not_what_vectors_run_along():
+    after = decomposed(apply("reduce", x(N, 4, 5, 1), monoid="add", axes=(1, 2)))
+    assert only(after, "reduce").operands[0].type.shape == (N, 20)
+
+
 def test_mixed_axes_are_reduced_in_two_steps_rounded_once():
     after = decomposed(apply("reduce", x(2, 3, 4, dtype=dt.f16), monoid="add", axes=(0, 2)))
     reduces = [n for n in after.func.nodes() if n.op == "reduce"]

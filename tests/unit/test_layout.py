@@ -160,6 +160,13 @@ def test_slices_gathers_and_scans_follow():
     assert moved(laid_out(transpose(y, FIRST))) == []
 
 
+def test_axes_of_size_one_do_not_hold_transposes():
+    y = reshape(transpose(image(2, 4, 1, 5), FIRST), (2, 5, 4))
+    after = laid_out(apply("reduce", y, monoid="max", axes=(2,)))
+    (reduce,) = [n for n in after.func.nodes() if n.op == "reduce"]
+    assert moved(after) == [] and reduce["axes"] == (1,)
+
+
 def test_products_absorb_orders():
     q, k = (transpose(parameter(name, dt.f32, (2, N, 3, 4)), (0, 2, 1, 3)) for name in "qk")
     scores = apply("dot", q, transpose(k, (0, 1, 3, 2)), batch=((0, 1), (0, 1)), contract=((3,), (2,)))
