@@ -9,7 +9,7 @@ _BARE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*|\$\d+", re.ASCII)
 
 _KEYWORDS = """
 alias alloc arena assert at atomic axis by call carry check code const constant default dot else fold for func grid if in inf
-kernel last launch main max min module nan node none of order pad position realised reduce reserve scan spill stage store
+kernel last launch main max min module nan node none of order pad position realised reduce region reserve scan spill stage store
 symbols tail target to true false unroll valid when workspace yield after
 """
 RESERVED = frozenset(_KEYWORDS.split())

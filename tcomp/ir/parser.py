@@ -23,6 +23,7 @@ from tcomp.ir.node import Dim, Node, node
 from tcomp.ir.ops import OPS, Literal, parameter
 from tcomp.ir.parse_index import Scope, buffer, buffers, dim, dtype, shape, symbols
 from tcomp.ir.parse_tile import kernel
+from tcomp.ir.region import Region
 from tcomp.ir.stmts import Alias, Assert, Kernel, Launch, Main, MainStmt, Reserve
 from tcomp.ir.types import TensorType, TupleType
 
@@ -161,7 +162,7 @@ def _func(c: Cursor, lines: Rows, found: _Reading) -> Func:
         if line.accept("default"):
             defaults.append(_default(line, found))
         else:
-            _node(line, graph, found)
+            _node(line, lines, graph, found)
         line.end()
     for _, at in results:
         if c.row.tokens[at].text not in graph.values:
@@ -193,8 +194,8 @@ def _default(c: Cursor, found: _Reading) -> tuple[str, np.ndarray]:
     return name, _constant(c, found)
 
 
-def _node(c: Cursor, graph: _Graph, found: _Reading) -> None:
-    """`%dot : f32[n, 64] = dot %x, %w {batch = ((), ()), contract = ((1,), (0,))}`"""
+def _node(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> None:
+    """`%dot : f32[n, 64] = dot %x, %w {batch = ((), ()), contract = ((1,), (0,))}`, and its regions on the lines below."""
     name = c.take("value", "a value, `%name`")
     if name in graph.values:
         c.at -= 1
@@ -210,7 +211,45 @@ def _node(c: Cursor, graph: _Graph, found: _Reading) -> None:
     while c.accept(","):
         operands.append(_operand(c, graph))
     attrs = c.listed(lambda: _attribute(c, graph, found, type), "}") if c.accept("{") else ()
-    graph.values[name] = node(op, operands, attrs, type)
+    bodies = _regions(c, lines, graph, found) if any(v is Region for _, v in attrs) else {}
+    for key, value in attrs:
+        if value is Region and key not in bodies:
+            c.fail(f"a line `region {key} (..) -> (..)` below")
+    graph.values[name] = node(op, operands, tuple((k, bodies[k] if v is Region else v) for k, v in attrs), type)
+
+
+def _regions(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> dict[str, Region]:
+    """The regions of the node that `c` has read, by name."""
+    indent, bodies = c.row.indent + 2, {}
+    while (line := lines.peek(indent)) is not None:
+        lines.next()
+        line.expect("region")
+        name = line.name("the attribute that the region is")
+        bodies[name] = _region(line, lines, graph, found)
+    return bodies
+
+
+def _region(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> Region:
+    """`region body (%p0 : f32[3]) -> (%add)`, and its nodes on the lines below."""
+    inner = _Graph(graph.scope, {})
+    c.expect("(")
+    params = c.listed(lambda: _parameter(c, inner))
+    c.expect("->")
+    c.expect("(")
+    start = c.at
+    c.listed(lambda: c.take("value", "a value, `%name`"))
+    end = c.at
+    c.end()
+    while (line := lines.peek(c.row.indent + 2)) is not None:
+        lines.next()
+        _node(line, lines, inner, found)
+        line.end()
+    c.at = start
+    results = []
+    while c.at < end:
+        results.append(_operand(c, inner))
+        c.at += 1
+    return Region(params, tuple(results))
 
 
 def _type(c: Cursor, scope: Scope) -> TensorType | TupleType:
@@ -255,7 +294,7 @@ def _value(c: Cursor, graph: _Graph, found: _Reading, type: TensorType | TupleTy
     return dtype(c) if c.token.text in dt.ALL else dim(c, graph.scope)
 
 
-_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
+_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False, "region": Region}  # a region is written below the node
 
 
 def _is_tuple(c: Cursor) -> bool:

@@ -27,9 +27,10 @@ from tcomp.ir.index import INDEX, show
 from tcomp.ir.literals import INLINE, digest, show_array, show_float
 from tcomp.ir.module import Module
 from tcomp.ir.names import show_name
-from tcomp.ir.node import Node
+from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import Literal
 from tcomp.ir.print_tile import Line, kernel_lines, show_buffer, show_symbol
+from tcomp.ir.region import Region, deep_walk, regions
 from tcomp.ir.stmts import Alias, Assert, Launch, Main, MainStmt, Reserve
 from tcomp.ir.types import TupleType
 
@@ -61,7 +62,7 @@ def large_constants(module: Module) -> dict[str, np.ndarray]:
     elif module.func is None:
         found = []
     else:
-        found = [n["value"].array for n in module.func.nodes() if n.op == "constant"]
+        found = [n["value"].array for n in deep_walk(module.func.results) if n.op == "constant"]
         found += [array for _, array in module.func.defaults]
     return {digest(a): a for a in found if a.size > INLINE}
 
@@ -101,7 +102,7 @@ class Pool:
 
 def func_lines(func: Func, pool: Pool) -> list[Line]:
     """The lines of a GRAPH function; constants go to `pool`."""
-    names = node_names(func)
+    names = node_names(func.params, func.results)
     symbols = graph_symbols(func)
     declared = f" symbols({', '.join(map(show_symbol, symbols))})" if symbols else ""
     params = ", ".join(f"{names[p]} : {p.type}" for p in func.params)
@@ -110,8 +111,25 @@ def func_lines(func: Func, pool: Pool) -> list[Line]:
     for name, array in func.defaults:
         dims = ", ".join(map(str, array.shape))
         lines.append(Line(f"  default {show_name(name)} : {dtype_of(array)}[{dims}] = {pool.show(array)}"))
-    lines += [Line(f"  {_show_node(n, names, pool)}", n) for n in func.nodes() if n not in func.params]
+    return [*lines, *_node_lines(func.nodes(), func.params, names, pool, "  ")]
+
+
+def _node_lines(nodes: list[Node], params: tuple[Node, ...], names: dict[Node, str], pool: Pool, indent: str) -> list[Line]:
+    """The lines of nodes in order, each with its regions below it."""
+    lines: list[Line] = []
+    for n in nodes:
+        if n not in params:
+            lines.append(Line(f"{indent}{_show_node(n, names, pool)}", n))
+            lines += [line for name, r in regions(n).items() for line in _region_lines(name, r, pool, indent + "  ")]
     return lines
+
+
+def _region_lines(name: str, region: Region, pool: Pool, indent: str) -> list[Line]:
+    names = node_names(region.params, region.results)
+    params = ", ".join(f"{names[p]} : {p.type}" for p in region.params)
+    results = ", ".join(names[r] for r in region.results)
+    head = Line(f"{indent}region {name} ({params}) -> ({results})", region)
+    return [head, *_node_lines(region.nodes(), region.params, names, pool, indent + "  ")]
 
 
 def _show_node(n: Node, names: dict[Node, str], pool: Pool) -> str:
@@ -137,15 +155,17 @@ def show_value(value: Any, pool: Pool) -> str:
             return f"({', '.join(show_value(v, pool) for v in value)}{',' if len(value) == 1 else ''})"
         case Literal():
             return pool.show(value.array)
+        case Region():
+            return "region"
     raise AssertionError(f"an attribute of type {type(value).__name__} has no text")
 
 
-def node_names(func: Func) -> dict[Node, str]:
+def node_names(params: tuple[Node, ...], results: tuple[Node, ...]) -> dict[Node, str]:
     """A unique name for every node: a parameter's own, else its operation, numbered where there are several."""
-    names = {p: f"%{show_name(p['name'])}" for p in func.params}
+    names = {p: f"%{show_name(p['name'])}" for p in params}
     taken = set(names.values())
     seen: Counter[str] = Counter()
-    for n in func.nodes():
+    for n in walk(results):
         while n not in names:
             name = f"%{n.op}{seen[n.op] or ''}"
             seen[n.op] += 1
@@ -158,7 +178,7 @@ def node_names(func: Func) -> dict[Node, str]:
 def graph_symbols(func: Func) -> list[Node]:
     """Every symbol of a function: of its parameters, then of its nodes' types and attributes."""
     found = dict.fromkeys(func.symbols())
-    for n in func.nodes():
+    for n in deep_walk(func.results):
         types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
         found.update(dict.fromkeys(index.symbols(d for t in types for d in t.shape)))
         found.update(dict.fromkeys(index.symbols(_dims(tuple(v for _, v in n.attrs)))))

@@ -20,6 +20,7 @@ from tcomp.ir.node import Node
 from tcomp.ir.ops import OPS
 from tcomp.ir.print_tile import Line
 from tcomp.ir.printer import graph_symbols, module_lines
+from tcomp.ir.region import region_parameter, regions
 from tcomp.ir.spec import SPECS
 from tcomp.ir.verify_kernel import kernel_faults
 from tcomp.ir.verify_main import main_faults
@@ -101,17 +102,26 @@ def func_faults(func: Func) -> Iterator[Fault]:
         fits = any(p["name"] == name and p.type.rank == array.ndim for p in func.params)
         if not fits:
             yield func, f"a default for `{name}`, which is no parameter of its rank"
-    for n in func.nodes():
-        yield from ((n, why) for why in _node_faults(n, func))
+    yield from _faults_of(func.nodes(), func.params)
 
 
-def _node_faults(n: Node, func: Func) -> Iterator[str]:
+def _faults_of(nodes: list[Node], params: tuple[Node, ...]) -> Iterator[Fault]:
+    """Faults of nodes and of what is in their regions."""
+    for n in nodes:
+        yield from ((n, why) for why in _node_faults(n, params))
+        for region in regions(n).values():
+            if any(p.op != "parameter" or p != region_parameter(k, p.type) for k, p in enumerate(region.params)):
+                yield region, "the parameters of a region are named p0, p1, ... in order"
+            yield from _faults_of(region.nodes(), region.params)
+
+
+def _node_faults(n: Node, params: tuple[Node, ...]) -> Iterator[str]:
     row = OPS.get(n.op)
     if row is None:
         yield f"`{n.op}` is no operation of the op table"
         return
     if n.op == "parameter":
-        if n not in func.params:
+        if n not in params:
             yield f"the parameter `{n['name']}` is not declared"
         return
     if row.arity is not None and len(n.operands) != row.arity:

@@ -21,15 +21,28 @@ Values = Mapping[Node, Dim]
 
 def flops(func: Func) -> int:
     """Operations of one call of a GRAPH function where all sizes are static, else 0."""
+    return index.constant(nodes_work(func.nodes())) or 0
+
+
+def nodes_work(nodes: Iterable[Node]) -> Dim:
+    """Operations of nodes: of a loop those of all its steps, of a choice those of the longer branch."""
     total: Dim = 0
-    for n in func.nodes():
+    for n in nodes:
         total = index.add(total, _work(n))
-    return index.constant(total) or 0
+    return total
+
+
+def _control_work(n: Node) -> Dim:
+    if n.op == "cond":
+        return index.maximum(nodes_work(n["then"].nodes()), nodes_work(n["orelse"].nodes()))
+    return index.mul(nodes_work(n["body"].nodes()), 1 if n["extent"] is None else n["extent"])
 
 
 def _work(n: Node) -> Dim:
     if n.op in _FREE:
         return 0
+    if n.op in ("cond", "loop"):
+        return _control_work(n)
     if n.op == "dot":
         inner = [n.operands[0].type.shape[a] for a in n["contract"][0]]
         return index.product([2, *n.type.shape, *inner])

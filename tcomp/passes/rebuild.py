@@ -12,7 +12,10 @@ from dataclasses import replace
 from tcomp.errors import Error
 from tcomp.ir.loc import Locs
 from tcomp.ir.module import Module
-from tcomp.ir.node import Node, rewrite
+from tcomp.ir.node import Node, node, rewrite
+from tcomp.ir.ops import OPS
+from tcomp.ir.ops.table import CONTROL
+from tcomp.ir.region import Region, deep_walk, regions, sunk, with_regions
 
 Change = Callable[[Node, tuple[Node, ...]], Node]
 _SOURCES = frozenset(["parameter", "constant"])
@@ -27,6 +30,8 @@ def rebuilt(module: Module, change: Change) -> Module:
     known: set[Node] = set(func.params)
 
     def step(old: Node, operands: tuple[Node, ...]) -> Node:
+        if OPS[old.op].kind == CONTROL:
+            old, operands = _inside(old, operands, step)
         new = change(old, operands)
         assert new.type == old.type or old.op in ("sort", "top_k"), f"{old.op}: {old.type} became {new.type}"
         _pass_on(locs, old, new, known)
@@ -34,8 +39,15 @@ def rebuilt(module: Module, change: Change) -> Module:
 
     results = rewrite(func.results, step)
     changed = replace(func, results=results, locs=locs)
-    living = set(changed.nodes())
+    living = set(deep_walk(changed.results))
     return replace(module, func=replace(changed, locs=Locs({n: p for n, p in locs.table.items() if n in living})))
+
+
+def _inside(old: Node, operands: tuple[Node, ...], step: Change) -> tuple[Node, tuple[Node, ...]]:
+    """Control flow with its regions rebuilt like functions, and its operands; what is known of these is in the regions."""
+    n = sunk(node(old.op, operands, old.attrs, old.type))
+    n = with_regions(n, n.operands, {key: Region(r.params, rewrite(r.results, step)) for key, r in regions(n).items()})
+    return n, n.operands
 
 
 def _pass_on(locs: Locs, old: Node, new: Node, known: set[Node]) -> None:

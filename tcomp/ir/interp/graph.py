@@ -14,6 +14,9 @@ from tcomp.ir.graph import Func
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Node
 from tcomp.ir.ops import OPS
+from tcomp.ir.ops.table import CONTROL
+from tcomp.ir.region import Region
+from tcomp.ir.types import TensorType
 
 
 def run(func: Func, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -29,9 +32,43 @@ def run(func: Func, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def evaluate(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> Any:
     """One node's value from its operands' values."""
+    if OPS[n.op].kind == CONTROL:
+        return _branch(n, operands, sizes) if n.op == "cond" else _repeat(n, operands, sizes)
     attrs = {k: concrete(v, sizes) for k, v in n.attrs}
     result = OPS[n.op].reference(*operands, **attrs)
     return result if isinstance(result, tuple) else np.asarray(result)
+
+
+def _run_region(region: Region, operands: Sequence[Any], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    values: dict[Node, Any] = dict(zip(region.params, operands, strict=True))
+    for n in region.nodes():
+        if n not in values:
+            values[n] = evaluate(n, [values[o] for o in n.operands], sizes)
+    return [values[r] for r in region.results]
+
+
+def _branch(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    return tuple(_run_region(n["then"] if operands[0] else n["orelse"], operands[1:], sizes))
+
+
+def _repeat(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    carried, step = list(operands[: n["carried"]]), 0
+    captures, extent = operands[n["carried"] :], n["extent"]
+    end = None if extent is None else index.evaluate(extent, sizes)
+    lines: list[list[np.ndarray]] = [[] for _ in n.type.elements[n["carried"] :]]
+    while (end is None or step < end) and (not n["conditional"] or carried[0]):
+        results = _run_region(n["body"], [*carried, *captures], {**sizes, n["counter"]["name"]: step})
+        carried = results[: n["carried"]]
+        for line, value in zip(lines, results[n["carried"] :]):
+            line.append(value)
+        step += 1
+    return (*carried, *(_stacked(line, t, sizes) for line, t in zip(lines, n.type.elements[n["carried"] :])))
+
+
+def _stacked(line: Sequence[np.ndarray], t: TensorType, sizes: Mapping[str, int]) -> np.ndarray:
+    """The values of all steps along a new first axis."""
+    shape = tuple(index.evaluate(d, sizes) for d in t.shape)
+    return np.stack(line) if line else np.zeros(shape, to_numpy(t.dtype))
 
 
 def concrete(value: Any, sizes: Mapping[str, int]) -> Any:

@@ -1,6 +1,6 @@
 """The op table, assembled from its families. Start with `table.py`."""
 
-from tcomp.ir.ops import indexing, movement, pointwise, reduction
+from tcomp.ir.ops import control, indexing, movement, pointwise, reduction
 from tcomp.ir.ops.indexing import item
 from tcomp.ir.ops.movement import Literal, constant, parameter
 from tcomp.ir.ops.reduction import MONOIDS
@@ -13,6 +13,7 @@ __all__ = [
     "OpDef",
     "apply",
     "constant",
+    "control",
     "indexing",
     "item",
     "movement",
