@@ -22,6 +22,10 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_index,
     ops_linear,
     ops_math,
+    ops_ml_encoders,
+    ops_ml_linear,
+    ops_ml_svm,
+    ops_ml_trees,
     ops_norm,
     ops_pool,
     ops_quant,
@@ -134,17 +138,21 @@ class Importer:
         function = self.functions.get((domain, text(node.op_type), text(node.overload)))
         if function is not None:
             return self.inline(function, inputs, attributes, path, scope.opsets)
-        opset = scope.opsets.get(domain, 0)
-        schema = schemas.find(text(node.op_type), domain, opset, inputs)
-        handler = registry.find(schema.name, opset) if not domain else None
+        opset, op = scope.opsets.get(domain, 0), text(node.op_type)
+        schemas.require_version(op, domain, opset)
+        handler = registry.find(op, opset, domain)
+        if handler is not None and not schemas.known(op, domain, opset):
+            registry.check_operands(op, handler, inputs)  # an operator of onnxruntime's own
+        else:
+            schema = schemas.find(op, domain, opset, inputs)
         if handler is None:
             body = schemas.body(schema, node, attributes, inputs, opset)
             if body is None:
-                raise Error("TC0202", f"{schema.name} is not supported")
+                raise Error("TC0202", f"{op} is not supported")
             return self.inline(body, inputs, schemas.defaults(schema, attributes), path, scope.opsets)
         wanted = tuple(bool(o) for o in node.output)
         context = Context(
-            schema.name, opset, place, attributes, wanted, self.facts, self.array,
+            op, opset, place, attributes, wanted, self.facts, self.array,
             lambda graph, values: self._branch(graph, values, path, scope),
         )  # fmt: skip
         results = handler(context, *inputs)

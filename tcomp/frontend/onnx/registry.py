@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,24 +26,39 @@ Value: TypeAlias = Node | Items | None
 Handler = Callable[..., Any]
 F = TypeVar("F", bound=Handler)
 
-_ROWS: dict[str, list[tuple[int, Handler]]] = {}
+ML = "ai.onnx.ml"
+MICROSOFT = "com.microsoft"
+_ROWS: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 
 
-def operator(*names: str, since: int = 1) -> Callable[[F], F]:
-    """Register a function as the meaning of the operators `names` from opset `since` on."""
+def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
+    """Register a function as the meaning of the operators `names` of a domain from its opset `since` on."""
 
     def register(f: F) -> F:
         for name in names:
-            _ROWS.setdefault(name, []).append((since, f))
+            _ROWS.setdefault((domain, name), []).append((since, f))
         return f
 
     return register
 
 
-def find(name: str, opset: int) -> Handler | None:
+def find(name: str, opset: int, domain: str = "") -> Handler | None:
     """The row that serves operator `name` at this opset."""
-    rows = [(since, f) for since, f in _ROWS.get(name, []) if since <= opset]
+    rows = [(since, f) for since, f in _ROWS.get((domain, name), []) if since <= opset]
     return max(rows, key=lambda row: row[0])[1] if rows else None
+
+
+def check_operands(name: str, f: Handler, inputs: Sequence[Any]) -> None:
+    """TC0203 where operands do not fit the row: its parameters without a default are needed. For operators without a schema."""
+    params = list(signature(f).parameters.values())[1:]
+    open_ended = any(p.kind is p.VAR_POSITIONAL for p in params)
+    fixed = [p for p in params if p.kind is not p.VAR_POSITIONAL]
+    needed = sum(p.default is p.empty for p in fixed)
+    if len(inputs) < needed or (len(inputs) > len(fixed) and not open_ended):
+        most = "or more" if open_ended else f"to {len(fixed)}"
+        raise Error("TC0203", f"{name} of {len(inputs)} operands", f"{needed} {most}")
+    if any(x is None for x in inputs[:needed]):
+        raise Error("TC0203", f"{name} without an operand that it needs", f"{[p.name for p in fixed[:needed]]}")
 
 
 @dataclass(slots=True)

@@ -37,6 +37,9 @@ def newest() -> dict[str, int]:
     return {"": onnx.defs.onnx_opset_version()}
 
 
+_OLD_NAMES = ("Upsample", "Scatter", "TreeEnsembleClassifier", "TreeEnsembleRegressor")  # deprecated, in files all the same
+
+
 @cache
 def _schema(name: str, domain: str, opset: int) -> Any:
     import onnx
@@ -47,14 +50,23 @@ def _schema(name: str, domain: str, opset: int) -> Any:
         return None
 
 
-def find(name: str, domain: str, opset: int, inputs: Sequence[Any]) -> Any:
-    """The schema of an operator; TC0202 or TC0203 where there is none or the arity does not fit."""
+def require_version(name: str, domain: str, opset: int) -> None:
+    """TC0201 for an operator of a domain whose version the model leaves out."""
     if not opset:
         raise Error("TC0201", f"{name} of domain '{domain or 'ai.onnx'}', whose version the model does not name", "opset_import")
+
+
+def known(name: str, domain: str, opset: int) -> bool:
+    """Whether the onnx package has a schema for an operator."""
+    return _schema(name, domain, opset) is not None
+
+
+def find(name: str, domain: str, opset: int, inputs: Sequence[Any]) -> Any:
+    """The schema of an operator; TC0202 or TC0203 where there is none or the arity does not fit."""
     schema = _schema(name, domain, opset)
     if schema is None and domain:
         raise Error("TC0202", f"{name} of domain '{domain}' is not supported")
-    if schema is None or (schema.deprecated and schema.name not in ("Upsample", "Scatter")):
+    if schema is None or (schema.deprecated and schema.name not in _OLD_NAMES):
         raise Error("TC0202", f"{name} at opset {opset} is not supported: the operator does not exist there")
     if not schema.min_input <= len(inputs) <= schema.max_input:
         raise Error("TC0203", f"{name} of {len(inputs)} operands", f"{schema.min_input} to {schema.max_input}")
