@@ -1,58 +1,20 @@
-"""Rules of `canonicalise` for pointwise operations and casts that hold bit for bit, signed zeros and NaN included."""
+"""Rules of `canonicalise` for pointwise operations and casts that hold bit for bit, signed zeros and NaN included.
+
+What can be said in a pattern is data: `rules/identities.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tcomp.ir.dtype import DType, to_numpy
+from tcomp.ir.dtype import DType
 from tcomp.ir.node import Node
-from tcomp.ir.ops import MONOIDS, OPS, constant
-from tcomp.passes.normal import Normaliser, Rule
+from tcomp.ir.ops import MONOIDS
+from tcomp.passes.normal import Normaliser, Rule, of_data
+from tcomp.passes.rules.identities import IDENTITIES
 
-Value = Callable[[DType], "float | int | None"]
-
-
-def _number(floats: float | None, others: int | None) -> Value:
-    """One value for floats, one for integers and bool; None where there is none."""
-    return lambda t: floats if t.is_float else others
-
-
-def _ones(t: DType) -> float | int | None:
-    return None if t.is_float else MONOIDS["and"].identity(t)
-
-
-_NEITHER: Value = _number(None, None)
-# operation: (value on the right that changes nothing, whether it may stand on the left too, value that decides the result)
-_CONSTANTS: dict[str, tuple[Value, bool, Value]] = {
-    "add": (_number(-0.0, 0), True, _NEITHER),
-    "sub": (_number(0.0, 0), False, _NEITHER),
-    "mul": (_number(1, 1), True, _number(None, 0)),
-    "div": (_number(1, None), False, _NEITHER),
-    "quotient": (_number(None, 1), False, _NEITHER),
-    "floordiv": (_number(None, 1), False, _NEITHER),
-    "pow": (_number(1, 1), False, _NEITHER),
-    "shl": (_number(None, 0), False, _NEITHER),
-    "shr": (_number(None, 0), False, _NEITHER),
-    "and": (_ones, True, _number(None, 0)),
-    "or": (_number(None, 0), True, _ones),
-    "xor": (_number(None, 0), True, _NEITHER),
-    "max": (MONOIDS["max"].identity, True, lambda t: None if t.is_float else MONOIDS["min"].identity(t)),
-    "min": (MONOIDS["min"].identity, True, lambda t: None if t.is_float else MONOIDS["max"].identity(t)),
-}
-# x op x: the operand itself, or a constant, which may hold for floats too
-_SAME_OPERAND = frozenset(["max", "min", "and", "or"])
-_SAME_CONSTANT: dict[str, tuple[int, bool]] = {
-    "sub": (0, False),
-    "xor": (0, False),
-    "eq": (1, False),
-    "le": (1, False),
-    "ge": (1, False),
-    "ne": (0, False),
-    "lt": (0, True),
-    "gt": (0, True),
-}
+# x op the identity of the dual is that identity, where every value lies between the two
+_DUAL = {"max": "min", "min": "max", "and": "or", "or": "and"}
 
 
 def scalar_value(n: Node) -> np.ndarray | None:
@@ -62,58 +24,23 @@ def scalar_value(n: Node) -> np.ndarray | None:
     return n["value"].array if n.op == "constant" and n.type.rank == 0 else None
 
 
-def _is(n: Node, value: float | int | None) -> bool:
-    """Whether all of `n` is `value`, with its sign."""
-    if value is None or (found := scalar_value(n)) is None:
-        return False
-    want = np.asarray(value).astype(found.dtype)
-    return found.tobytes() == want.tobytes()
+def _is_identity(n: Node, monoid: str) -> bool:
+    """Whether all of `n` is the identity of a monoid, with its sign."""
+    found = scalar_value(n)
+    return (
+        found is not None and found.tobytes() == np.asarray(MONOIDS[monoid].identity(n.type.dtype)).astype(found.dtype).tobytes()
+    )
 
 
-def _everywhere(value: float | int, like: Node, m: Normaliser) -> Node:
-    return m.full(constant(np.asarray(value).astype(to_numpy(like.type.dtype))), like.type.shape)
-
-
-def _neutral(n: Node, m: Normaliser) -> Node | None:
+def _monoid(n: Node, m: Normaliser) -> Node | None:
+    """The identity of a monoid changes nothing; that of its dual decides, but for NaN."""
     x, y = n.operands
-    neutral, both, decisive = _CONSTANTS[n.op]
-    t = x.type.dtype
-    if _is(y, neutral(t)):
-        return x
-    if both and _is(x, neutral(t)):
-        return y
-    if _is(y, decisive(t)):
-        return y
-    return x if both and _is(x, decisive(t)) else None
-
-
-def _same(n: Node, m: Normaliser) -> Node | None:
-    x, y = n.operands
-    if x is not y:
-        return None
-    if n.op in _SAME_OPERAND:
-        return x
-    value, floats = _SAME_CONSTANT[n.op]
-    return _everywhere(value, n, m) if floats or not x.type.dtype.is_float else None
-
-
-def _involution(n: Node, m: Normaliser) -> Node | None:
-    x = n.operands[0]
-    return x.operands[0] if x.op == n.op else None
-
-
-def _idempotent(n: Node, m: Normaliser) -> Node | None:
-    return n.operands[0] if n.operands[0].op == n.op else None
-
-
-def _where(n: Node, m: Normaliser) -> Node | None:
-    condition, x, y = n.operands
-    known = scalar_value(condition)
-    if known is not None:
-        return x if known else y
-    if x is y:
-        return x
-    return m.like(n, (condition.operands[0], y, x)) if condition.op == "not" else None
+    for one, other in ((x, y), (y, x)):
+        if _is_identity(other, n.op):
+            return one
+        if n.op in _DUAL and not n.type.dtype.is_float and _is_identity(other, _DUAL[n.op]):
+            return other
+    return None
 
 
 # --- casts -----------------------------------------------------------------------------------------
@@ -154,15 +81,9 @@ def _bitcast(n: Node, m: Normaliser) -> Node | None:
 
 
 def _table() -> dict[str, tuple[Rule, ...]]:
-    rules: dict[str, tuple[Rule, ...]] = {"neg": (_involution,), "not": (_involution,), "where": (_where,)}
-    rules |= {"cast": (_cast,), "bitcast": (_bitcast,)}
-    for name in _CONSTANTS:
-        rules[name] = (_neutral,)
-    for name in (*_SAME_OPERAND, *_SAME_CONSTANT):
-        rules[name] = (*rules.get(name, ()), _same)
-    for row in OPS.values():
-        if row.arity == 1 and "idempotent" in row.facts:
-            rules[row.name] = (_idempotent,)
+    rules: dict[str, tuple[Rule, ...]] = {"cast": (_cast,), "bitcast": (_bitcast,), **{name: (_monoid,) for name in MONOIDS}}
+    for identity in IDENTITIES:
+        rules[identity.root] = (*rules.get(identity.root, ()), of_data(identity))
     return rules
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tcomp import trace
+from tcomp.ir import rewrite
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import attributes
 from tcomp.ir.node import Dim, Node, with_operands
@@ -73,3 +75,16 @@ class Normaliser:
     def full(self, value: Node, shape: tuple[Dim, ...]) -> Node:
         """The scalar `value` (rank 0) everywhere in `shape`."""
         return self.broadcast(value, shape, ())
+
+
+def of_data(rule: rewrite.Rule) -> Rule:
+    """A rule that is data, its right side one operation at most."""
+
+    def apply_rule(n: Node, m: Normaliser) -> Node | None:
+        new = rule.at(n)
+        if new is None:
+            return None
+        trace.event("rule", name=rule.name, before=n, after=new)
+        return m.normal(new)
+
+    return apply_rule
