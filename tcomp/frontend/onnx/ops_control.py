@@ -181,7 +181,7 @@ def split_to_sequence(c: Context, x: Node, split: Node | None = None) -> tuple[V
     size = x.type.shape[axis]
     if not isinstance(size, int):
         raise c.unsupported("a sequence of a length that is not known")
-    known = np.ones(size, int) if split is None else c.require_constant(split, "the sizes")
+    known = np.ones(size, int) if split is None else c.require_constant(split, "the list of sizes")
     if known.ndim == 0:
         step = max(1, int(known))
         known = np.array([min(step, size - b) for b in range(0, size, step)], int)

@@ -51,12 +51,12 @@ def upsample_attributes(c: Context, x: Node) -> Node:
 
 @operator("Upsample", since=9)
 def upsample(c: Context, x: Node, scales: Node) -> Node:
-    return _by_scales(c, x, _numbers(c, scales, "the scales"), _old(c))
+    return _by_scales(c, x, _numbers(c, scales, "the list of scales"), _old(c))
 
 
 @operator("Resize", since=10)
 def resize_10(c: Context, x: Node, scales: Node) -> Node:
-    return _by_scales(c, x, _numbers(c, scales, "the scales"), _old(c))
+    return _by_scales(c, x, _numbers(c, scales, "the list of scales"), _old(c))
 
 
 def _old(c: Context) -> Options:
@@ -114,7 +114,7 @@ def resize(c: Context, x: Node, roi: Node | None = None, scales: Node | None = N
 def _work(c: Context, x: Node, axes: tuple[int, ...], scales: Node | None, sizes: Node | None) -> list[Axis]:
     shape = x.type.shape
     if sizes is not None:
-        wanted = c.dims(sizes, "the sizes")
+        wanted = c.dims(sizes, "the list of sizes")
         if len(wanted) != len(axes):
             raise c.broken(f"{len(wanted)} sizes for {len(axes)} axes", "one for each")
         policy = c.string("keep_aspect_ratio_policy", "stretch")
@@ -123,7 +123,7 @@ def _work(c: Context, x: Node, axes: tuple[int, ...], scales: Node | None, sizes
         return [Axis(a, shape[a], d, None) for a, d in zip(axes, wanted)]
     if scales is None:
         raise c.broken("neither scales nor sizes", "one of them")
-    given = _numbers(c, scales, "the scales")
+    given = _numbers(c, scales, "the list of scales")
     if len(given) != len(axes) or not all(0 < s < 2**31 for s in given):
         raise c.broken(f"scales {list(given)} for {len(axes)} axes", "a positive one for each")
     return [Axis(a, shape[a], _scaled(shape[a], s), s) for a, s in zip(axes, given)]

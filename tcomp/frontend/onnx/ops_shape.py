@@ -132,7 +132,7 @@ def concat(c: Context, *xs: Node) -> Node:
 @operator("Split")
 def split(c: Context, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
     axis = c.axis(c.integer("axis", 0), x.type.rank)
-    given: Sequence[Dim] | None = c.integers("split", None) if sizes is None else c.dims(sizes, "the sizes")
+    given: Sequence[Dim] | None = c.integers("split", None) if sizes is None else c.dims(sizes, "the list of sizes")
     parts = given if given is not None else _even(c, x.type.shape[axis])
     if len(parts) < len(c.wanted):
         raise c.broken(f"{len(parts)} parts for {len(c.wanted)} results", "one for each")
@@ -248,7 +248,7 @@ def legacy_tile(c: Context, x: Node, tiles: Node, axis: Node) -> Node:
 
 @operator("Tile", since=6)
 def tile(c: Context, x: Node, repeats: Node) -> Node:
-    return _tile(c, x, c.dims(repeats, "the repeats"))
+    return _tile(c, x, c.dims(repeats, "the number of repeats"))
 
 
 def _tile(c: Context, x: Node, repeats: Sequence[Dim]) -> Node:
@@ -357,7 +357,7 @@ def pad_operands(c: Context, x: Node, pads: Node, value: Node | None = None, axe
     if axes is not None:
         over = tuple(c.axis(int(a), x.type.rank) for a in c.require_constant(axes, "`axes`").reshape(-1))
     scalar = full(0, x.type.dtype) if value is None else reshape(value, ())
-    return _pad(c, x, c.dims(pads, "the widths"), scalar, over)
+    return _pad(c, x, c.dims(pads, "the padding"), scalar, over)
 
 
 def _pad(c: Context, x: Node, pads: Sequence[Dim], value: Node, axes: tuple[int, ...]) -> Node:

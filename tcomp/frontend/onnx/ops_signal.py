@@ -87,7 +87,7 @@ def stft(c: Context, x: Node, step: Node, window: Node | None = None, length: No
 
 @operator("MelWeightMatrix", since=17)
 def mel_weight_matrix(c: Context, bins: Node, length: Node, rate: Node, low: Node, high: Node) -> Node:
-    names = ("bins", "length", "rate", "lower edge", "upper edge")
+    names = ("number of bins", "length", "rate", "lower edge", "upper edge")
     values = [float(c.require_constant(x, f"the {n}").reshape(())) for x, n in zip((bins, length, rate, low, high), names)]
     count, spectrum, edges = int(values[0]), int(values[1]) // 2 + 1, values[3:]
     mel = 2595 * np.log10(1 + np.array(edges) / 700)
