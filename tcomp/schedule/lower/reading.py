@@ -88,7 +88,12 @@ class Reader:
         inside: Dim = 1
         for p, d in zip(inner, x.type.shape):
             inside = index.mul(inside, _inside(p, d))
-        return tile.pointwise("where", tile.position(inside, dt.bool_), _guarded(self.read(x, inner)), fill)
+        clamped = tuple(
+            p if _inside(p, d) == 1 else index.maximum(index.minimum(p, index.sub(d, 1)), 0) for p, d in zip(inner, x.type.shape)
+        )
+        filled = all((index.bounds(d)[0] or 0) > 0 for d in x.type.shape)  # else there may be no element to clamp to
+        element = self.read(x, clamped) if filled else _guarded(self.read(x, inner))
+        return tile.pointwise("where", tile.position(inside, dt.bool_), element, fill)
 
     def _gathered(self, n: Node, at: At) -> At:
         """The positions in a gather's data operand, some of them read from its index operand."""
