@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ from tcomp.runtime import cache, executable, native
 from tcomp.runtime.executable import Executable
 
 if TYPE_CHECKING:
-    from tcomp.driver import Stages
     from tcomp.ir.artifact import Artifact
     from tcomp.ir.graph import Func
+    from tcomp.ir.module import Module
 
 _EXTERNAL = b"location"  # the key under which an ONNX file names the files of its external data
 
@@ -87,10 +87,29 @@ class Compiler:
         return cache.artifact_for(key, lambda: _built(func, options))
 
     def lower_func(self, func: Func, options: Options) -> Stages:
-        from tcomp.driver import lower_func
+        from tcomp.driver import stages_of
 
         check_options(options)
-        return lower_func(func, options)
+        return Stages(stages_of(func, options), options)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A program at every stage, on its way to an executable."""
+
+    modules: dict[str, Module]
+    options: Options
+
+    def text(self, stage: str) -> str:
+        """The text of a stage: graph, tile, placed, reg, or llvm and asm."""
+        from tcomp.ir.printer import print_module
+
+        return print_module(self.modules[stage]) if stage in self.modules else self.compile().text(stage)
+
+    def compile(self) -> Executable:
+        from tcomp.driver import artifact_of
+
+        return link(artifact_of(self.modules, self.options))
 
 
 def link(artifact: Artifact) -> Executable:
@@ -126,9 +145,9 @@ def _func_of(source: Any, specs: tuple[Any, ...], dims: Mapping[str, int] | None
 
 
 def _built(func: Func, options: Options) -> Artifact:
-    from tcomp.driver import artifact_of, lower_func
+    from tcomp.driver import artifact_of, stages_of
 
-    return artifact_of(lower_func(func, options).modules, options)
+    return artifact_of(stages_of(func, options), options)
 
 
 def _graph_text(func: Func) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from tcomp.passes.layout import layout
 from tcomp.passes.memory_plan import memory_plan
 from tcomp.passes.place import place
 from tcomp.passes.vector_products import vector_products
-from tcomp.runtime.executable import Executable
 from tcomp.schedule.lower import lower
 
 Pass = Callable[[Module], Module]
@@ -88,27 +87,8 @@ def _dump(name: str, module: Module) -> None:
         save_dump(module, Path(folder) / f"{name}.tc")
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """A program at every stage, on its way to an artifact."""
-
-    modules: dict[str, Module]
-    options: Options
-
-    def text(self, stage: str) -> str:
-        """The text of a stage: graph, tile, placed, reg, or llvm and asm."""
-        if stage in self.modules:
-            return print_module(self.modules[stage])
-        return self.compile().text(stage)
-
-    def compile(self) -> Executable:
-        from tcomp.api import link
-
-        return link(artifact_of(self.modules, self.options))
-
-
-def lower_func(func: Func, options: Options) -> Stages:
-    """`func` at every stage."""
+def stages_of(func: Func, options: Options) -> dict[str, Module]:
+    """`func` at every stage: graph (after its passes), tile, placed and reg."""
     machine, _ = machine_for(options.target)
     passes = passes_for(machine)
     module = Module("graph", func.name, func, target=options.target)
@@ -117,7 +97,7 @@ def lower_func(func: Func, options: Options) -> Stages:
     for number, name in enumerate(PIPELINE, 1):
         module = run_passes(module, (name,), passes, number)
         modules[module.stage] = module
-    return Stages(modules, options)
+    return modules
 
 
 def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:

@@ -170,7 +170,7 @@ def _copy(reader: Reader, x: Node, out: Buffer) -> Grid:
         values = {a: p for a, p in zip(domain_axes(shape), place) if isinstance(a, Node)}
         return (Store(tile.load(out, place, (last,)), tiled(c.expressions[0], Tiling(values, (last,), {})), By((WIDE,))),)
 
-    return nest(blocks_of(outer, likely(last), BLOCK), body, "c")
+    return nest(blocks_of(outer, likely(last), BLOCK), body, "d")
 
 
 def _destination(n: Node, reader: Reader, where: Node, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:

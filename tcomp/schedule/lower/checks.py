@@ -35,7 +35,7 @@ def check_phases(checks: Sequence[IndexCheck], ctx: Context) -> tuple[tuple[Grid
 
 def _mark(k: int, c: IndexCheck, count: Dim, marks: Buffer) -> Grid:
     """marks[block] = 1 where an element of the block is out of range, else 0."""
-    b = counter(f"c{k}", count, CHUNK)
+    b = counter(f"chunk{k}", count, CHUNK)
     extent = index.minimum(CHUNK, index.sub(count, b))
     at = _unravelled(index.add(b, tile.axis(0, extent)), _checked_shape(c))
     element = tile.load(c.buffer, at if c.component is None else (*at, c.component), (extent,))
@@ -68,6 +68,6 @@ def _unravelled(p: Dim, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _fail(k: int, c: IndexCheck, marks: Buffer, ctx: Context) -> Grid:
-    f = counter(f"f{k}", marks.shape[0])
+    f = counter(f"mark{k}", marks.shape[0])
     test = Check(index.equal(index.read(marks, (f,), 0, 1), 0), OUT_OF_RANGE, ctx.node_number(c.node))
     return Grid((), (For(f, 0, marks.shape[0], 1, (test,)),))

@@ -115,7 +115,8 @@ def lower_pointwise_conv(name: str, group: Group, ctx: Context) -> Lowered | Non
     sizes = (*c.dims, x.type.shape[-1])
     rows, _, depth = domain_axes(sizes)
     image = replace(image, shape=(c.dims[0], x.type.shape[-1]))
-    problem = Problem(1, *(likely(d) for d in sizes), n.type.dtype, True, "n", is_costly(group), _single(group))
+    pixels, channels, taken = (likely(d) for d in sizes)
+    problem = Problem(1, pixels, channels, taken, n.type.dtype, True, "n", is_costly(group), _single(group))
     choice = choose_dot(problem, ctx.machine)
     outputs = tuple(output_buffer(i, v, c.dims) for i, v in enumerate(group.outputs))
     inputs = {v: c.buffers.get(b, b) for v, b in reader.inputs.items()}
