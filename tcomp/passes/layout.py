@@ -5,8 +5,9 @@ that are not wrap them in transposes, which this pass moves towards the results,
 concatenations, padding, slices, windows and gathers, until they meet their inverse, an operation that needs the order, or the
 results. Products take operands in any order of axes, so transposes of their operands are absorbed.
 
-Where operands come in different orders, the order of most bytes is kept, and the others are transposed to it. Should the sum of
-bytes that are transposed grow (it can where an order is kept that nobody needs), the program is left as it was.
+Where operands come in different orders, the order of most bytes is kept, and the others are transposed to it. Where a value is
+needed in both orders, work on it is not transposed once more (`untransposing.py`). Should the sum of bytes that are transposed
+grow all the same (it can where an order is kept that nobody needs), the program is left as it was.
 
     y = transpose(conv(..), (0, 3, 1, 2));  z = transpose(relu(y + b[:, None, None]), (0, 2, 3, 1));  conv(z, ..)
     ->  z = relu(conv(..) + b);  conv(z, ..)
@@ -21,6 +22,7 @@ from tcomp.passes.canonicalise import CANONICAL_RULES, canonicalise
 from tcomp.passes.normal import Normaliser, Rule
 from tcomp.passes.rebuild import rebuilt
 from tcomp.passes.transposing import TRANSPOSING_RULES, after_transpose
+from tcomp.passes.untransposing import untransposed
 
 LIKELY = 64  # what a symbolic size without a small bound is taken for
 
@@ -29,7 +31,8 @@ def layout(module: Module) -> Module:
     """`module` with as few bytes transposed as sinking transposes gives."""
     before = canonicalise(module)
     after = rebuilt(before, Normaliser(_rules()).change)
-    return after if transposed_bytes(after) <= transposed_bytes(before) else before
+    shared = untransposed(after, Normaliser(CANONICAL_RULES))
+    return min((after, shared, before), key=transposed_bytes)
 
 
 def _rules() -> dict[str, tuple[Rule, ...]]:

@@ -14,7 +14,7 @@ from tcomp.passes.normal import Normaliser, Rule
 from tcomp.passes.regroup import Shape, is_exact, real_axes, real_dims, regroups, runs
 
 Perm = tuple[int, ...]
-_FLEXIBLE = frozenset(["constant", "broadcast"])  # take any order at no cost, or at that of a smaller operand
+FLEXIBLE = frozenset(["constant", "broadcast"])  # take any order at no cost, or at that of a smaller operand
 
 
 def inverse(perm: Perm) -> Perm:
@@ -43,7 +43,7 @@ def _split(x: Node) -> tuple[Node, Perm]:
 
 def _working_order(operands: Sequence[Node], m: Normaliser) -> Perm | None:
     """The order in which most bytes come; of equals that of what a convolution or product leaves, then of the first operand."""
-    found = [(*_split(x), k) for k, x in enumerate(operands) if _split(x)[0].op not in _FLEXIBLE]
+    found = [(*_split(x), k) for k, x in enumerate(operands) if _split(x)[0].op not in FLEXIBLE]
     best: Perm | None = None
     score: tuple[int, bool] = (-1, False)
     for _, perm, _ in found:

@@ -183,6 +183,14 @@ def test_an_order_that_a_reshape_needs_stays():
     assert [n["perm"] for n in moved(after)] == [LAST, FIRST]
 
 
+def test_work_beside_a_flattened_value_is_done_in_its_order():
+    m = Model()
+    y = m.conv(image(2, 3, 4, 4), 8)
+    gate = m.relu(apply("mul", y, broadcast(m.weights(8), y.type.shape, (1,))))
+    after = laid_out(reshape(y, (2, 128)), reshape(gate, (2, 128)), m.conv(m.relu(y), 1))
+    assert [n["perm"] for n in moved(after)] == [LAST, FIRST]
+
+
 def test_one_size_that_the_model_asserts_follows():
     y = transpose(image(2, 3, 4, N), LAST)
     before = module_of(transpose(reshape(y, (2, 4, M, 3)), FIRST))
