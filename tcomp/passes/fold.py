@@ -55,20 +55,28 @@ class _Folding:
         return self._stored(np.asarray(self.known[n]))
 
     def _constant(self, n: Node) -> Node:
-        return self._stored(n["value"].array)
-
-    def _stored(self, array: np.ndarray) -> Node:
-        """The constant, as one element repeated where all are equal bit for bit."""
+        array = n["value"].array
         one = _only_element(array)
         if one is not None:
-            small = constant(one)
-            self.known[small] = one
-            result = broadcast(small, array.shape, ())
-        else:
-            array = np.ascontiguousarray(array).reshape(array.shape)
-            array.setflags(write=False)
-            result = constant(array)
+            return self._repeated(one, array)
+        self.known[n] = array
+        return n
+
+    def _stored(self, array: np.ndarray) -> Node:
+        """The constant of a value, as one element repeated where all are equal bit for bit."""
+        one = _only_element(array)
+        if one is not None:
+            return self._repeated(one, array)
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        array.setflags(write=False)  # so that `constant` need not copy it
+        result = constant(array)
         self.known[result] = array
+        return result
+
+    def _repeated(self, one: np.ndarray, array: np.ndarray) -> Node:
+        small = constant(one)
+        result = broadcast(small, array.shape, ())
+        self.known[small], self.known[result] = one, array
         return result
 
     def _evaluate(self, n: Node) -> bool:
