@@ -5,7 +5,7 @@ from __future__ import annotations
 from tcomp.ir import index, tile
 from tcomp.ir.dtype import accumulator
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import MONOIDS
+from tcomp.ir.ops import MONOIDS, item
 from tcomp.ir.stmts import By, Call, Carry, For, Grid, GridAxis, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.fusion import Group
@@ -121,19 +121,13 @@ def lower_order(name: str, group: Group, ctx: Context) -> Lowered:
         return (Call(n.op, results, (_whole_row(row, size),), attrs),)
 
     grid = nest([Axis(d, 1) for d in outer], body)
-    nodes = [item_of(n, k) for k in range(2)]
+    nodes = [item(n, k) for k in range(2)]
     return finish(name, reader, dict(reader.inputs), outs, nodes, (grid,), ctx)
 
 
 def _whole_row(row: Node, size: Dim) -> Node:
     w = tile.window(row)
     return row if row.type.shape else tile.load(w.buffer, w.positions, (size,))
-
-
-def item_of(n: Node, k: int) -> Node:
-    from tcomp.ir.ops import item
-
-    return item(n, k)
 
 
 def lower_scatter(name: str, group: Group, ctx: Context) -> Lowered:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -330,8 +330,7 @@ def _with_packing(name: str, group: Group, plan: Plan, right: Node, reader: Read
 
 
 def with_workspace(lowered: Lowered, *buffers: Buffer) -> Lowered:
-    from dataclasses import replace
-
+    """The kernel with these buffers shared by its phases."""
     kernel = replace(lowered.kernel, workspace=(*lowered.kernel.workspace, *buffers))
     return replace(lowered, kernel=kernel)
 

@@ -19,7 +19,7 @@ from tcomp.schedule.lower.checks import check_phases
 from tcomp.schedule.lower.collapse import Collapsed, collapse
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
 from tcomp.schedule.lower.parts import Context, Lowered, kernel_symbols
-from tcomp.schedule.lower.reading import Reader
+from tcomp.schedule.lower.reading import Reader, loads
 from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
 
 WIDE = 64  # lanes of the main loop over columns: four vectors hide the latency of an accumulator
@@ -74,19 +74,13 @@ def _transposed_axis(c: Collapsed) -> int | None:
     rank = len(c.dims)
     axes = domain_axes(c.dims)
     for e in c.expressions:
-        for n in (x for x in _loads(e) if (m := strides(x, axes)) is not None and m[0][-1:] not in ((0,), (1,), ())):
+        for n in (x for x in loads([e]) if (m := strides(x, axes)) is not None and m[0][-1:] not in ((0,), (1,), ())):
             move = strides(n, axes)
             assert move is not None
             for k in range(rank - 1):
                 if move[0][k] == 1 and likely(c.dims[k]) >= LANES // 2 and likely(c.dims[-1]) >= 2:
                     return k
     return None
-
-
-def _loads(e: Node) -> list[Node]:
-    from tcomp.schedule.lower.reading import loads
-
-    return loads([e])
 
 
 def _stores(c: Collapsed, outputs: Sequence[Buffer], t: Tiling, at: tuple[Dim, ...], by: By | None) -> tuple[Stmt, ...]:
