@@ -122,10 +122,11 @@ def symbols(c: Cursor, scope: Scope) -> tuple[Node, ...]:
     if not c.accept("symbols"):
         return ()
     c.expect("(")
-    return c.listed(lambda: _symbol(c, scope))
+    return c.listed(lambda: declared_symbol(c, scope))
 
 
-def _symbol(c: Cursor, scope: Scope) -> Node:
+def declared_symbol(c: Cursor, scope: Scope) -> Node:
+    """A symbol where it is declared, which the scope then knows."""
     name = c.name("the name of a symbol")
     limits = declared_range(c)
     scope.symbols[name] = index.symbol(name) if limits is None else index.symbol(name, *limits)

@@ -8,7 +8,7 @@ Faults are TC0301, with the line, a caret, and what was expected. What parses ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,11 @@ from tcomp.ir.literals import read_array, read_float
 from tcomp.ir.module import STAGES, Module
 from tcomp.ir.node import Dim, Node, node
 from tcomp.ir.ops import OPS, Literal, parameter
-from tcomp.ir.parse_index import Scope, buffer, buffers, dim, dtype, shape, symbols
+from tcomp.ir.parse_index import Scope, buffer, buffers, declared_symbol, dim, dtype, shape, symbols
 from tcomp.ir.parse_tile import kernel
 from tcomp.ir.region import Region
-from tcomp.ir.stmts import Alias, Assert, Kernel, Launch, Main, MainStmt, Reserve
-from tcomp.ir.types import TensorType, TupleType
+from tcomp.ir.stmts import Alias, Assert, Branch, Kernel, Launch, Main, MainStmt, Repeat, Reserve, Swap
+from tcomp.ir.types import Buffer, TensorType, TupleType
 
 
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None, file: str = "<text>") -> Module:
@@ -322,18 +322,64 @@ def _main(c: Cursor, lines: Rows) -> Main:
     outputs = buffers(c, scope)
     arena = dim(c, scope) if c.accept("arena") else 0
     c.end()
-    constants, body = [], []
+    constants: list[Buffer] = []
+    body: list[MainStmt] = []
     while (line := lines.peek(2)) is not None:
         lines.next()
         if line.accept("constant"):
             constants.append(buffer(line, scope))
+            line.end()
         else:
-            body.append(_step(line, scope))
-        line.end()
+            body.append(_step(line, lines, scope))
     return Main(inputs, outputs, tuple(constants), declared, tuple(body), arena)
 
 
-def _step(c: Cursor, scope: Scope) -> MainStmt:
+def _steps(lines: Rows, indent: int, scope: Scope) -> tuple[MainStmt, ...]:
+    """The statements at an indentation, up to an `else` there."""
+    body: list[MainStmt] = []
+    while (line := lines.peek(indent)) is not None and not line.is_("else"):
+        lines.next()
+        body.append(_step(line, lines, scope))
+    return tuple(body)
+
+
+def _step(c: Cursor, lines: Rows, scope: Scope) -> MainStmt:
+    if c.accept("if"):
+        return _branch(c, lines, scope)
+    if c.accept("repeat"):
+        return _repeat(c, lines, scope)
+    found = _plain_step(c, scope)
+    c.end()
+    return found
+
+
+def _branch(c: Cursor, lines: Rows, scope: Scope) -> Branch:
+    """`if 3 flag after 1`, its statements, `else`, its statements."""
+    number, cond, alone, after = c.integer(), c.name("a buffer"), c.accept("alone"), _after(c)
+    c.end()
+    indent = c.row.indent
+    then = _steps(lines, indent + 2, scope)
+    line = lines.peek(indent)
+    if line is None or not line.accept("else"):
+        c.fail("a line `else` after the statements of the `if`")
+    line.end()
+    lines.next()
+    return Branch(cond, then, _steps(lines, indent + 2, scope), number, after, alone)
+
+
+def _repeat(c: Cursor, lines: Rows, scope: Scope) -> Repeat:
+    """`repeat 3 t [0, 9] below n while go alone after 1` and its statements."""
+    number = c.integer()
+    inner = replace(scope, symbols=dict(scope.symbols))
+    var = declared_symbol(c, inner)
+    extent = dim(c, scope) if c.accept("below") else None
+    go = c.name("a buffer") if c.accept("while") else None
+    alone, after = c.accept("alone"), _after(c)
+    c.end()
+    return Repeat(var, extent, go, _steps(lines, c.row.indent + 2, inner), number, after, alone)
+
+
+def _plain_step(c: Cursor, scope: Scope) -> MainStmt:
     if c.accept("launch"):
         return _launch(c, scope)
     if c.accept("reserve"):
@@ -342,12 +388,17 @@ def _step(c: Cursor, scope: Scope) -> MainStmt:
     if c.accept("alias"):
         alias = buffer(c, scope)
         c.expect("of")
-        return Alias(alias, c.name("a buffer"))
+        source = c.name("a buffer")
+        return Alias(alias, source, dim(c, scope) if c.accept("at") else None)
     if c.accept("assert"):
         cond = dim(c, scope)
         c.expect("node")
         return Assert(cond, c.integer())
-    c.fail("`launch`, `reserve`, `alias`, `assert` or `constant`")
+    if c.accept("swap"):
+        first = c.name("a buffer")
+        c.expect(",")
+        return Swap(first, c.name("a buffer"))
+    c.fail("`launch`, `reserve`, `alias`, `assert`, `swap`, `if`, `repeat` or `constant`")
 
 
 def _launch(c: Cursor, scope: Scope) -> Launch:
@@ -359,7 +410,12 @@ def _launch(c: Cursor, scope: Scope) -> Launch:
     if c.accept("symbols"):
         c.expect("(")
         values = c.listed(lambda: dim(c, scope))
+    return Launch(name, arguments, values, number, _after(c))
+
+
+def _after(c: Cursor) -> tuple[int, ...]:
+    """` after 1, 2`, where it is."""
     after = [c.integer()] if c.accept("after") else []
-    while c.accept(","):
+    while after and c.accept(","):
         after.append(c.integer())
-    return Launch(name, arguments, values, number, tuple(after))
+    return tuple(after)

@@ -31,7 +31,7 @@ from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import Literal
 from tcomp.ir.print_tile import Line, kernel_lines, show_buffer, show_symbol
 from tcomp.ir.region import Region, deep_walk, regions
-from tcomp.ir.stmts import Alias, Assert, Launch, Main, MainStmt, Reserve
+from tcomp.ir.stmts import Alias, Assert, Branch, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies
 from tcomp.ir.types import TupleType
 
 
@@ -202,19 +202,42 @@ def main_lines(main: Main) -> list[Line]:
     arena = "" if main.arena == 0 else f" arena {show(main.arena)}"
     lines = [Line(f"main{symbols} ({inputs}) -> ({outputs}){arena}", main)]
     lines += [Line(f"  constant {show_buffer(b)}", b) for b in main.constants]
-    return lines + [Line(f"  {_show_step(s)}", s) for s in main.body]
+    return [*lines, *_step_lines(main.body, "  ")]
+
+
+def _step_lines(body: tuple[MainStmt, ...], indent: str) -> list[Line]:
+    lines: list[Line] = []
+    for s in body:
+        lines.append(Line(f"{indent}{_show_step(s)}", s))
+        for k, inner in enumerate(bodies(s)):
+            lines += [Line(f"{indent}else", s)] if k else []
+            lines += _step_lines(inner, indent + "  ")
+    return lines
+
+
+def _show_order(s: Launch | Branch | Repeat) -> str:
+    return f" after {', '.join(map(str, s.after))}" if s.after else ""
 
 
 def _show_step(s: MainStmt) -> str:
     match s:
+        case Swap():
+            return f"swap {show_name(s.first)}, {show_name(s.second)}"
+        case Branch():
+            return f"if {s.number} {show_name(s.cond)}{' alone' if s.alone else ''}{_show_order(s)}"
+        case Repeat():
+            extent = "" if s.extent is None else f" below {show(s.extent)}"
+            go = "" if s.go is None else f" while {show_name(s.go)}"
+            return f"repeat {s.number} {show_symbol(s.var)}{extent}{go}{' alone' if s.alone else ''}{_show_order(s)}"
         case Launch():
             symbols = f" symbols({', '.join(map(show, s.symbols))})" if s.symbols else ""
-            after = f" after {', '.join(map(str, s.after))}" if s.after else ""
-            return f"launch {s.number} @{show_name(s.kernel)}({', '.join(map(show_name, s.arguments))}){symbols}{after}"
+            arguments = ", ".join(map(show_name, s.arguments))
+            return f"launch {s.number} @{show_name(s.kernel)}({arguments}){symbols}{_show_order(s)}"
         case Reserve():
             return f"reserve {show_buffer(s.buffer)}" + ("" if s.offset is None else f" at {show(s.offset)}")
         case Alias():
-            return f"alias {show_buffer(s.buffer)} of {show_name(s.source)}"
+            at = "" if s.offset is None else f" at {show(s.offset)}"
+            return f"alias {show_buffer(s.buffer)} of {show_name(s.source)}{at}"
         case Assert():
             return f"assert {show(s.cond)} node {s.node}"
     assert_never(s)

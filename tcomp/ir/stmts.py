@@ -5,7 +5,8 @@ Names are unique in a kernel. A loop variable is an index symbol that carries it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.types import Buffer, TileType
@@ -175,10 +176,50 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """`buffer` is the same memory as `source`, read as another row-major shape; nothing is copied."""
+    """`buffer` is the memory that `source` has here, read as another row-major shape; nothing is copied. offset: `buffer` is a
+    part of it that begins at this element, instead of the whole."""
 
     buffer: Buffer
     source: str
+    offset: Dim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Two reserved buffers of one type exchange their memory: how a loop gives its next turn what this one made. Aliases made
+    before are not to be used after."""
+
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Run `then` where the one element of the boolean buffer `cond` holds, else `orelse`.
+
+    number, after: like a launch's. alone: one thread runs it all, like one block of a launch that does everything inside.
+    """
+
+    cond: str
+    then: tuple[MainStmt, ...]
+    orelse: tuple[MainStmt, ...]
+    number: int
+    after: tuple[int, ...] = ()
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Run `body` for var = 0, 1, ... below `extent` (None: without bound) while the element of the boolean buffer `go` (None:
+    always) holds. What is reserved in the body is new in every turn. number, after, alone: as in `Branch`."""
+
+    var: Node
+    extent: Dim | None
+    go: str | None
+    body: tuple[MainStmt, ...]
+    number: int
+    after: tuple[int, ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +230,35 @@ class Assert:
     node: int
 
 
-MainStmt = Launch | Reserve | Alias | Assert
+MainStmt = Launch | Reserve | Alias | Assert | Swap | Branch | Repeat
+
+
+def bodies(s: MainStmt) -> tuple[tuple[MainStmt, ...], ...]:
+    """The statements inside a statement of main."""
+    match s:
+        case Branch():
+            return s.then, s.orelse
+        case Repeat():
+            return (s.body,)
+    return ()
+
+
+def with_bodies(s: MainStmt, new: Sequence[tuple[MainStmt, ...]]) -> MainStmt:
+    """`s` with other statements inside."""
+    match s:
+        case Branch():
+            return replace(s, then=new[0], orelse=new[1])
+        case Repeat():
+            return replace(s, body=new[0])
+    return s
+
+
+def flat(body: Iterable[MainStmt]) -> Iterator[MainStmt]:
+    """Statements and all that is inside them, in the order of the text."""
+    for s in body:
+        yield s
+        for inner in bodies(s):
+            yield from flat(inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,4 +275,7 @@ class Main:
 
 def is_planned(main: Main) -> bool:
     """Whether memory and waiting are planned; until then launches run in the order of the body."""
-    return any((isinstance(s, Reserve) and s.offset is not None) or (isinstance(s, Launch) and bool(s.after)) for s in main.body)
+    return any(
+        (isinstance(s, Reserve) and s.offset is not None) or (isinstance(s, Launch | Branch | Repeat) and bool(s.after))
+        for s in flat(main.body)
+    )

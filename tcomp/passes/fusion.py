@@ -7,7 +7,7 @@ never computed by themselves: whoever reads them composes their index maps. A gr
 * `row`: reductions over the last axis of one domain, whatever is pointwise before, between and after them (softmax, norms);
 * `column`: reductions over other axes, with what is pointwise before and after;
 * `dot`, `conv`: one contraction and the pointwise operations on its result;
-* one operation by itself: concat, scan, sort, top_k, scatter_elements, scatter_nd.
+* one operation by itself: concat, scan, sort, top_k, scatter_elements, scatter_nd, cond, loop.
 
 A value that several groups read is an output of its group, unless it is so cheap that each reader computes it again.
 Merging never makes a cycle between groups: a merge is refused where a path leads out of the pair and back in.
@@ -24,11 +24,14 @@ from dataclasses import dataclass
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
+from tcomp.ir.types import TupleType
 
 MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window"})
 VIRTUAL = MOVEMENTS | {"constant", "iota", "dimension", "parameter", "item"}
 GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
-ALONE = frozenset(["concat", "scan", "sort", "top_k", "scatter_elements", "scatter_nd"])
+CONTROL = frozenset(["cond", "loop"])
+ALONE = CONTROL | {"concat", "scan", "sort", "top_k", "scatter_elements", "scatter_nd"}
+_TAKE_MEMORY = frozenset(["dot", "conv", "sort", "top_k", "scan"]) | CONTROL | GATHERS  # their operands are computed before
 COSTLY = frozenset(
     {
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sqrt", "rsqrt", "erf", "sigmoid", "tanh"),
@@ -61,7 +64,8 @@ class _Cluster:
 
 
 def is_pointwise(n: Node) -> bool:
-    return OPS[n.op].kind == "pointwise"
+    """Whether an element of `n` is computed from the same element of its operands: a copy is, too."""
+    return OPS[n.op].kind == "pointwise" or n.op == "copy"
 
 
 def fuse(func: Func) -> tuple[Group, ...]:
@@ -94,7 +98,7 @@ def _composes(reader: Node, k: int, o: Node) -> bool:
         )
     if reader.op in ("gather", "gather_elements", "gather_nd") and k == 1:
         return set(moves) <= {"broadcast", "transpose", "slice", "reshape"}
-    if reader.op in ("conv", "scan", "sort", "top_k") or reader.op.startswith("scatter"):
+    if reader.op in ("conv", "scan", "sort", "top_k", *CONTROL) or reader.op.startswith("scatter"):
         return set(moves) <= {"reshape"}
     return True
 
@@ -155,7 +159,7 @@ class _Fusion:
 
     def _may_inline(self, n: Node, work: int) -> bool:
         readers = self.readers[n]
-        if any(r.op in ("dot", "conv", "sort", "top_k", "scan", *GATHERS) or r.op.startswith("scatter") for r, _ in readers):
+        if any(r.op in _TAKE_MEMORY or r.op.startswith("scatter") for r, _ in readers):
             return False
         aligned = all(_aligned(n, r, o) for r, o in readers)
         if aligned and len(readers) >= 1:
@@ -168,7 +172,7 @@ class _Fusion:
 
     def _single(self, n: Node) -> _Cluster:
         if n.op in ALONE:
-            return _Cluster(n.op, {n}, n.type.shape if n.op not in ("sort", "top_k") else (), [n])
+            return _Cluster(n.op, {n}, () if isinstance(n.type, TupleType) else n.type.shape, [n])
         if n.op in ("dot", "conv"):
             return _Cluster(n.op, {n}, n.type.shape, [n], (n,))
         if n.op == "reduce":
@@ -314,7 +318,7 @@ class _Fusion:
 
 def _aligned(base: Node, reader: Node, operand: Node) -> bool:
     """Whether `reader` reads `base` at the element it computes itself: directly, or a row's value for all its columns."""
-    if OPS[reader.op].kind != "pointwise" and reader.op != "reduce":
+    if not is_pointwise(reader) and reader.op != "reduce":
         return False
     if operand is base:
         return reader.op == "reduce" or base.type.shape == reader.type.shape

@@ -29,8 +29,9 @@ from dataclasses import dataclass, replace
 from tcomp.ir import index, layout
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim
-from tcomp.ir.stmts import Alias, Launch, Main, MainStmt, Reserve
+from tcomp.ir.stmts import Alias, Branch, Launch, Main, MainStmt, Repeat, Reserve, bodies, flat, with_bodies
 from tcomp.ir.types import Buffer
+from tcomp.passes.order import Flow, flow_of, orders
 
 ALIGNMENT = 64
 FINE = 16 * ALIGNMENT  # multiples from here on are rounded up: a sixteenth is lost at most
@@ -41,27 +42,11 @@ def memory_plan(module: Module) -> Module:
     assert module.main is not None, "there is no main to plan"
     main = _outputs_in_place(module.main)
     main = replace(main, body=_with_workspace(module, main.body))
-    roots = root_names(main)
-    launches = [s for s in main.body if isinstance(s, Launch)]
-    touched = [_touched(module, launch, roots) for launch in launches]
-    lives = _lives(main, touched)
+    flow = flow_of(module, main)
+    lives = _lives(main, flow)
     regions, arena = _place(lives)
-    after = _orders(touched, lives, regions)
-    body = _written(main.body, regions, dict(zip((launch.number for launch in launches), _numbers(launches, after))))
-    return replace(module, main=replace(main, body=body, arena=arena))
-
-
-def root_names(main: Main) -> dict[str, str]:
-    """For every buffer of main the one whose memory it is."""
-    roots = {b.name: b.name for b in (*main.inputs, *main.outputs, *main.constants)}
-    sources = {s.buffer.name: s.source for s in main.body if isinstance(s, Alias)}
-    roots |= {s.buffer.name: s.buffer.name for s in main.body if isinstance(s, Reserve)}
-    for name in sources:
-        at = name
-        while at in sources:
-            at = sources[at]
-        roots[name] = at
-    return roots
+    after = orders(flow, list(_reused(flow, lives, regions)), list(_clashes(flow, regions)))
+    return replace(module, main=replace(main, body=_written(main.body, regions, after), arena=arena))
 
 
 # --- outputs and workspace ------------------------------------------------------------------------
@@ -104,7 +89,7 @@ def _with_workspace(module: Module, body: tuple[MainStmt, ...]) -> tuple[MainStm
             for buffer in kernels[s.kernel].workspace:
                 shape = tuple(index.substitute(d, values) for d in buffer.shape)
                 out.append(Reserve(replace(buffer, name=s.workspace(buffer), shape=shape)))
-        out.append(s)
+        out.append(with_bodies(s, [_with_workspace(module, inner) for inner in bodies(s)]))
     return tuple(out)
 
 
@@ -112,16 +97,8 @@ def _with_workspace(module: Module, body: tuple[MainStmt, ...]) -> tuple[MainStm
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched:
-    """The memory a launch reads, and what it writes."""
-
-    reads: frozenset[str]
-    writes: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Life:
-    """A reserved buffer: its bytes, and the first and last launch that touches it."""
+    """A reserved buffer: its bytes, and the first and last launch that touches it, or its memory."""
 
     name: str
     size: Dim
@@ -129,23 +106,21 @@ class _Life:
     last: int
 
 
-def _touched(module: Module, launch: Launch, roots: dict[str, str]) -> _Touched:
-    kernel = module.kernel(launch.kernel)
-    assert len(launch.arguments) == len(kernel.inputs) + len(kernel.outputs), f"arguments of launch {launch.number}"
-    memory = [roots[name] for name in launch.arguments]
-    n = len(kernel.inputs)
-    workspace = [launch.workspace(buffer) for buffer in kernel.workspace]
-    return _Touched(frozenset(memory[:n]), frozenset([*memory[n:], *workspace]))
-
-
-def _lives(main: Main, touched: Sequence[_Touched]) -> list[_Life]:
-    """The reserved buffers that some launch touches."""
-    at: dict[str, list[int]] = defaultdict(list)
-    for k, t in enumerate(touched):
+def _lives(main: Main, flow: Flow) -> list[_Life]:
+    """The reserved buffers that some launch touches, in the order of the text."""
+    spans: dict[str, tuple[int, int]] = {}
+    for k, t in enumerate(flow.touched):
         for name in t.reads | t.writes:
-            at[name].append(k)
-    reserved = [s.buffer for s in main.body if isinstance(s, Reserve)]
-    return [_Life(b.name, layout.size(b), at[b.name][0], at[b.name][-1]) for b in reserved if b.name in at]
+            first, last = flow.around(name, k)
+            one, two = spans.get(name, (first, last))
+            spans[name] = min(one, first), max(two, last)
+    for name in flow.conditions & spans.keys():
+        spans[name] = 0, len(flow.touched) - 1
+    for name in list(spans):  # buffers that swap their memory live together
+        same = [spans[other] for other in flow.swapped(name) if other in spans]
+        spans[name] = min(first for first, _ in same), max(last for _, last in same)
+    reserved = [s.buffer for s in flat(main.body) if isinstance(s, Reserve)]
+    return [_Life(b.name, layout.size(b), *spans[b.name]) for b in reserved if b.name in spans]
 
 
 # --- packing --------------------------------------------------------------------------------------
@@ -236,25 +211,15 @@ def _smallest_gap(busy: Iterable[tuple[int, int]], size: int) -> int:
     return top if best is None else best
 
 
-# --- order ----------------------------------------------------------------------------------------
-
-
-def _orders(touched: Sequence[_Touched], lives: Sequence[_Life], regions: dict[str, _Region]) -> list[list[int]]:
-    """For every launch the launches it must wait for, as positions, reduced."""
-    needs = _data_needs(touched)
-    users = {name: 0 for name in regions}
-    for k, t in enumerate(touched):
-        for name in (t.reads | t.writes) & regions.keys():
-            users[name] |= 1 << k
+def _reused(flow: Flow, lives: Sequence[_Life], regions: dict[str, _Region]) -> Iterator[tuple[str, str]]:
+    """Pairs of a buffer and one that is given some of its memory next."""
     holders: dict[_Group, list[tuple[int, int, str]]] = defaultdict(list)  # units from start to end, and whose they were last
     for life in sorted(lives, key=lambda life: life.first):
         region = regions[life.name]
         before = holders[region.group]
-        for start, end, name in before:
-            if start < region.end and region.start < end:
-                needs[life.first] |= users[name]
-        holders[region.group] = [*_outside(before, region), (region.start, region.end, life.name)]
-    return _reduced(needs)
+        yield from ((name, life.name) for start, end, name in before if start < region.end and region.start < end)
+        kept = before if flow.is_conditional(life.first) else _outside(before, region)
+        holders[region.group] = [*kept, (region.start, region.end, life.name)]
 
 
 def _outside(holders: Iterable[tuple[int, int, str]], region: _Region) -> Iterator[tuple[int, int, str]]:
@@ -266,41 +231,18 @@ def _outside(holders: Iterable[tuple[int, int, str]], region: _Region) -> Iterat
             yield max(start, region.end), end, name
 
 
-def _data_needs(touched: Sequence[_Touched]) -> list[int]:
-    """For every launch, as bits, the writers of what it reads and all earlier users of what it writes."""
-    writer: dict[str, int] = defaultdict(int)
-    readers: dict[str, int] = defaultdict(int)
-    needs: list[int] = []
-    for k, t in enumerate(touched):
-        need = 0
-        for name in t.reads:
-            need |= writer[name]
-            readers[name] |= 1 << k
-        for name in t.writes:
-            need |= writer[name] | readers[name]
-            writer[name], readers[name] = 1 << k, 0
-        needs.append(need & ~(1 << k))
-    return needs
-
-
-def _reduced(needs: Sequence[int]) -> list[list[int]]:
-    """The needs that do not follow from the other needs of the same launch."""
-    before: list[int] = []  # all launches that are finished before launch k starts, as bits
-    out: list[list[int]] = []
-    for need in needs:
-        kept: list[int] = []
-        covered = 0
-        while need := need & ~covered:
-            latest = need.bit_length() - 1
-            kept.append(latest)
-            covered |= before[latest] | 1 << latest
-        before.append(covered)
-        out.append(kept[::-1])
-    return out
-
-
-def _numbers(launches: Sequence[Launch], after: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    return [tuple(launches[k].number for k in ks) for ks in after]
+def _clashes(flow: Flow, regions: dict[str, _Region]) -> Iterator[tuple[str, str]]:
+    """Pairs of buffers that share bytes of the arena, of those that loops touch."""
+    by_group: dict[_Group, list[tuple[int, int, str]]] = defaultdict(list)
+    for name in flow.looped() & regions.keys():
+        r = regions[name]
+        by_group[r.group].append((r.start, r.end, name))
+    for rows in by_group.values():
+        open_: list[tuple[int, str]] = []
+        for start, end, name in sorted(rows):
+            open_ = [(e, other) for e, other in open_ if e > start]
+            yield from ((other, name) for _, other in open_)
+            open_.append((end, name))
 
 
 def _written(body: tuple[MainStmt, ...], regions: dict[str, _Region], after: dict[int, tuple[int, ...]]) -> tuple[MainStmt, ...]:
@@ -309,8 +251,9 @@ def _written(body: tuple[MainStmt, ...], regions: dict[str, _Region], after: dic
     for s in body:
         if isinstance(s, Reserve):
             out.append(replace(s, offset=regions[s.buffer.name].offset if s.buffer.name in regions else 0))
-        elif isinstance(s, Launch):
-            out.append(replace(s, after=after[s.number]))
+        elif isinstance(s, Launch | Branch | Repeat):
+            ordered = replace(s, after=after.get(s.number, ()))
+            out.append(with_bodies(ordered, [_written(inner, regions, after) for inner in bodies(s)]))
         else:
             out.append(s)
     return tuple(out)

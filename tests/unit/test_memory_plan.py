@@ -12,7 +12,8 @@ from tcomp.ir import layout
 from tcomp.ir.module import Module
 from tcomp.ir.stmts import Alias, Grid, Kernel, Launch, Main, Reserve
 from tcomp.ir.types import Buffer
-from tcomp.passes.memory_plan import ALIGNMENT, best_fit, memory_plan, root_names
+from tcomp.passes.memory_plan import ALIGNMENT, best_fit, memory_plan
+from tcomp.passes.order import root_names
 
 N, M = ix.symbol("n", 0), ix.symbol("m", 1)
 SHAPES = [

@@ -31,6 +31,7 @@ from tcomp.ir.stmts import (
     Alias,
     Alloc,
     Assert,
+    Branch,
     By,
     Call,
     Check,
@@ -41,9 +42,12 @@ from tcomp.ir.stmts import (
     Launch,
     Let,
     Main,
+    MainStmt,
+    Repeat,
     Reserve,
     Stmt,
     Store,
+    Swap,
     is_planned,
 )
 from tcomp.ir.types import Buffer, TileType
@@ -323,7 +327,8 @@ def run_main(module: Module, inputs: Sequence[np.ndarray], seed: int = 0) -> lis
     for b in main.outputs:
         scope.buffers[b.name] = memory.allocate(b, scope.dims(b.shape))
     try:
-        _run_main_body(module, main, scope, random.Random(seed))
+        arena = np.full(scope.dim(main.arena), 0xFF, np.uint8)
+        _MainRun(module, scope, random.Random(seed), is_planned(main), arena).run(main.body)
     except Error as fault:
         raise _placed(fault, module) from None
     return [scope.buffers[b.name].elements for b in main.outputs]
@@ -350,30 +355,79 @@ def bind_sizes(main: Main, inputs: Sequence[np.ndarray]) -> dict[str, int]:
     return sizes
 
 
-def _run_main_body(module: Module, main: Main, scope: _Scope, order: random.Random) -> None:
-    """Statements in order; once main is planned, launches between two assertions in any order that `after` allows."""
-    arena = np.full(scope.dim(main.arena), 0xFF, np.uint8)
-    waiting: list[Launch] = []
-    done: set[int] = set()
-    for s in main.body:
+@dataclass(slots=True)
+class _MainRun:
+    """A run of main. planned: launches run in any order that `after` allows, between two statements that decide something;
+    else in the order of the text."""
+
+    module: Module
+    scope: _Scope
+    order: random.Random
+    planned: bool
+    arena: np.ndarray
+    waiting: list[Launch] = field(default_factory=list)
+
+    def run(self, body: Sequence[MainStmt]) -> None:
+        for s in body:
+            self._statement(s)
+        self._finish()
+
+    def _statement(self, s: MainStmt) -> None:
+        scope = self.scope
+        if isinstance(s, Assert | Branch | Repeat | Swap):
+            self._finish()
         match s:
             case Launch():
-                waiting.append(s)
-                if not is_planned(main):
-                    _launch_all(module, waiting, done, scope, order)
+                self.waiting.append(s)
+                if not self.planned:
+                    self._finish()
             case Reserve():
-                scope.buffers[s.buffer.name] = _reserve(s, arena, scope)
+                scope.buffers[s.buffer.name] = _reserve(s, self.arena, scope)
             case Alias():
-                source = scope.buffers[s.source]
-                extents = scope.dims(s.buffer.shape)
-                scope.buffers[s.buffer.name] = Storage(s.buffer, source.array.reshape(extents), extents, source.writable)
+                scope.buffers[s.buffer.name] = _alias(s, scope)
             case Assert():
-                _launch_all(module, waiting, done, scope, order)
                 if not scope.dim(s.cond):
                     raise Error("TC0605", f"a check of node {s.node} failed")
+            case Swap():
+                buffers = scope.buffers
+                buffers[s.first], buffers[s.second] = buffers[s.second], buffers[s.first]
+            case Branch():
+                self.run(s.then if self._holds(s.cond) else s.orelse)
+            case Repeat():
+                self._repeat(s)
             case _:
                 assert_never(s)
-    _launch_all(module, waiting, done, scope, order)
+
+    def _repeat(self, s: Repeat) -> None:
+        extent, step = None if s.extent is None else self.scope.dim(s.extent), 0
+        while (extent is None or step < extent) and (s.go is None or self._holds(s.go)):
+            _bind(s.var, step, self.scope)
+            self.run(s.body)
+            step += 1
+
+    def _holds(self, name: str) -> bool:
+        return bool(self.scope.buffers[name].elements.reshape(())[()])
+
+    def _finish(self) -> None:
+        """Run what waits. Of the launches in `after`, those that come later in the text have run in an earlier turn."""
+        while self.waiting:
+            place = {s.number: k for k, s in enumerate(self.waiting)}
+            ready = [s for k, s in enumerate(self.waiting) if all(place.get(number, k) >= k for number in s.after)]
+            s = self.order.choice(ready)
+            self.waiting.remove(s)
+            _launch(self.module.kernel(s.kernel), s, self.scope, self.order.randrange(1 << 30))
+
+
+def _alias(s: Alias, scope: _Scope) -> Storage:
+    source = scope.buffers[s.source]
+    extents = scope.dims(s.buffer.shape)
+    if s.offset is None:
+        return Storage(s.buffer, source.array.reshape(extents), extents, source.writable)
+    start, count = scope.dim(s.offset), int(np.prod(extents, dtype=np.int64))
+    inside = start >= 0 and start + count <= source.array.size
+    assert inside, f"{s.buffer.name}: elements {start} to {start + count} of {s.source}"
+    part = source.array.reshape(-1)[start : start + count].reshape(extents)
+    return Storage(s.buffer, part, extents, source.writable)
 
 
 def _reserve(s: Reserve, arena: np.ndarray, scope: _Scope) -> Storage:
@@ -386,16 +440,6 @@ def _reserve(s: Reserve, arena: np.ndarray, scope: _Scope) -> Storage:
     start, count = scope.dim(s.offset), int(np.prod(covered, dtype=np.int64)) * dtype.itemsize
     assert start >= 0 and start + count <= arena.size, f"{s.buffer.name}: bytes {start} to {start + count} of {arena.size}"
     return Storage(s.buffer, arena[start : start + count].view(dtype).reshape(covered), extents)
-
-
-def _launch_all(module: Module, waiting: list[Launch], done: set[int], scope: _Scope, order: random.Random) -> None:
-    while waiting:
-        ready = [s for s in waiting if done.issuperset(s.after)]
-        assert ready, f"launches {[s.number for s in waiting]} wait for each other"
-        s = order.choice(ready)
-        waiting.remove(s)
-        done.add(s.number)
-        _launch(module.kernel(s.kernel), s, scope, order.randrange(1 << 30))
 
 
 def _launch(kernel: Kernel, s: Launch, scope: _Scope, seed: int) -> None:

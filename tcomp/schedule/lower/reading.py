@@ -67,6 +67,8 @@ class Reader:
                 return tile.position(at[n["axis"]], n.type.dtype)
             case "dimension":
                 return tile.position(n["dim"], n.type.dtype)
+            case "copy":
+                return self.read(n.operands[0], at)
             case "pad":
                 return self._pad(n, at)
             case "gather" | "gather_elements" | "gather_nd":

@@ -1,0 +1,181 @@
+"""A function of the GRAPH as statements of main: the program itself, and the regions of its control flow.
+
+A `loop` keeps two buffers for each value it carries: one that holds it, one for what the body makes next; at the end of a turn
+they swap. Values that it collects are written in place, in the turn's part of the whole. A `cond` writes its results from both
+branches into the same buffers. What is small is marked `alone`: waking threads would take longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tcomp.ir import index
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import item
+from tcomp.ir.region import Region
+from tcomp.ir.stmts import Alias, Branch, Launch, MainStmt, Repeat, Reserve, Swap
+from tcomp.ir.types import Buffer
+from tcomp.ir.work import nodes_work
+from tcomp.passes.fusion import CONTROL, Group, fuse
+from tcomp.schedule.lower import alone, contraction, convolution, loops
+from tcomp.schedule.lower.nest import likely
+from tcomp.schedule.lower.own import through_reshapes, with_own_memory
+from tcomp.schedule.lower.parts import Context, Lowered
+
+if TYPE_CHECKING:
+    from tcomp.schedule.lower.module import Program
+
+LOWERING: dict[str, Callable[[str, Group, Context], Lowered]] = {
+    "map": loops.lower_map,
+    "row": loops.lower_row,
+    "column": loops.lower_column,
+    "dot": contraction.lower_dot,
+    "conv": convolution.lower_conv,
+    "concat": alone.lower_concat,
+    "scan": alone.lower_scan,
+    "sort": alone.lower_order,
+    "top_k": alone.lower_order,
+    "scatter_elements": alone.lower_scatter,
+    "scatter_nd": alone.lower_scatter,
+}
+ALONE = 1 << 19  # operations of one turn, or of a branch, from which on several threads pay
+
+
+class Body:
+    """Statements in the making. names: the buffer that holds each value that is in memory here."""
+
+    def __init__(self, program: Program, names: dict[Node, str]) -> None:
+        self.program = program
+        self.names = names
+        self.statements: list[MainStmt] = []
+        self.aliases: dict[tuple[str, tuple[Dim, ...]], str] = {}
+
+    def lower(self, func: Func, targets: list[str]) -> None:
+        """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets`."""
+        groups = fuse(func)
+        self._name_results(func, groups, targets)
+        memory = {*self.names, *(o for g in groups for o in outputs_of(g))}
+        ctx = Context(lambda n: n in memory or n.op == "constant", self.program.machine, self.program.node_number)
+        for g in groups:
+            if g.kind == "loop":
+                self._loop(g.members[0])
+            elif g.kind == "cond":
+                self._branch(g.members[0])
+            else:
+                self._launch(g, LOWERING[g.kind](f"k{self.program.next_group()}_{_title(g)}", g, ctx))
+
+    def _name_results(self, func: Func, groups: tuple[Group, ...], targets: list[str]) -> None:
+        """Each result is computed in its target: what a group writes there is an alias of it."""
+        computed = {o for g in groups for o in outputs_of(g)}
+        for r, name in zip(func.results, targets):
+            base = r if r in computed else through_reshapes(r)
+            assert base in computed, f"the result {name} is not computed by any group"
+            self.names[base] = self.view(name, base.type.shape)
+
+    def view(self, source: str, shape: tuple[Dim, ...]) -> str:
+        """The name under which the memory of `source` is read with `shape`."""
+        if self.program.buffers[source].shape == shape:
+            return source
+        key = (source, shape)
+        if key not in self.aliases:
+            self.aliases[key] = self._alias(source, shape, None)
+        return self.aliases[key]
+
+    def _alias(self, source: str, shape: tuple[Dim, ...], offset: Dim | None) -> str:
+        buffers = self.program.buffers
+        name = f"{source}.as{len(buffers)}"
+        buffers[name] = Buffer(name, buffers[source].dtype, shape)
+        self.statements.append(Alias(buffers[name], source, offset))
+        return name
+
+    def _reserve(self, n: Node) -> str:
+        """A new buffer for the value of `n`, here."""
+        buffer = self.program.declare(f"v{len(self.program.buffers)}", n)
+        self.statements.append(Reserve(buffer))
+        return buffer.name
+
+    def _memory(self, n: Node) -> str:
+        """The buffer that a value is to be written to."""
+        if n not in self.names:
+            self.names[n] = self._reserve(n)
+        return self.names[n]
+
+    def _place(self, n: Node) -> str:
+        """The buffer that holds the value of `n`, with its shape."""
+        base = n if n in self.names or n.op == "constant" else through_reshapes(n)
+        if base not in self.names:
+            assert base.op == "constant", f"{base.op} is read before it is computed"
+            self.names[base] = self.program.constant(base)
+        return self.view(self.names[base], n.type.shape)
+
+    def _launch(self, group: Group, low: Lowered) -> None:
+        arguments = [self.view(self._place(n), b.shape) for n, b in zip(low.inputs, low.kernel.inputs)]
+        arguments += [self.view(self._memory(n), b.shape) for n, b in zip(low.outputs, low.kernel.outputs)]
+        name = self.program.kernel(low.kernel)
+        self.statements.append(Launch(name, tuple(arguments), tuple(low.kernel.symbols), self.program.next_number()))
+        self.program.realise(group.members, f"kernel {name}" + (" (fused)" if len(group.members) > 1 else ""))
+
+    # --- control flow ---------------------------------------------------------------------------------
+
+    def _region(self, region: Region, arguments: list[str]) -> tuple[Body, Func]:
+        """The body of a region on buffers, still empty, and the function that it is to compute."""
+        names = tuple(f"r{k}" for k in range(len(region.results)))
+        func = with_own_memory(Func("region", region.params, region.results, names))
+        return Body(self.program, dict(zip(region.params, arguments))), func
+
+    def _branch(self, n: Node) -> None:
+        cond, *captures = (self._place(o) for o in n.operands)
+        targets = [self._memory(o) for o in items_of(n)]
+        sides = []
+        for region in (n["then"], n["orelse"]):
+            body, func = self._region(region, captures)
+            body.lower(func, targets)
+            sides.append(tuple(body.statements))
+        number = self.program.next_number()
+        alone = _is_small([*n["then"].nodes(), *n["orelse"].nodes()])
+        self.statements.append(Branch(cond, sides[0], sides[1], number, alone=alone))
+        self.program.realise([n], "a branch of main")
+
+    def _loop(self, n: Node) -> None:
+        count, items = n["carried"], items_of(n)
+        states = [self.names[o] for o in n.operands[:count]]
+        coming = [self._reserve(o) for o in items[:count]]
+        wholes = [self._memory(o) for o in items[count:]]
+        body, func = self._region(n["body"], [*states, *(self._place(o) for o in n.operands[count:])])
+        parts = [body.part(w, n["counter"], r) for w, r in zip(wholes, func.results[count:])]
+        body.lower(func, [*coming, *parts])
+        body.statements += [Swap(a, b) for a, b in zip(states, coming)]
+        go = states[0] if n["conditional"] else None
+        number = self.program.next_number()
+        alone = _is_small(n["body"].nodes())
+        self.statements.append(Repeat(n["counter"], n["extent"], go, tuple(body.statements), number, alone=alone))
+        self.aliases = {key: name for key, name in self.aliases.items() if key[0] not in states}
+        self.names |= dict(zip(items, states))
+        self.program.realise([n], "a loop of main")
+
+    def part(self, whole: str, turn: Node, result: Node) -> str:
+        """The part of a collected buffer that holds the value of this turn."""
+        return self._alias(whole, result.type.shape, index.mul(turn, index.product(result.type.shape)))
+
+
+def items_of(n: Node) -> tuple[Node, ...]:
+    """The results of an operation with several."""
+    return tuple(item(n, k) for k in range(len(n.type.elements)))
+
+
+def outputs_of(g: Group) -> tuple[Node, ...]:
+    """The values a group leaves in memory."""
+    return items_of(g.members[0]) if g.kind in ("sort", "top_k") or g.kind in CONTROL else g.outputs
+
+
+def _is_small(nodes: list[Node]) -> bool:
+    work = nodes_work(nodes)
+    return likely(index.substitute(work, {s: likely(s) for s in index.symbols([work])})) <= ALONE
+
+
+def _title(g: Group) -> str:
+    """A name a reader recognises: the operations that matter most."""
+    ops = [n.op for n in g.anchors] or [n.op for n in g.outputs]
+    return "_".join(dict.fromkeys(ops))[:40]

@@ -1,0 +1,51 @@
+"""Values that need memory of their own: results, and what loops carry. Such a value is a `copy`, which shares the kernel that
+computes it where there is one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Node, rewrite, with_operands
+from tcomp.ir.ops import apply
+from tcomp.passes.fusion import MOVEMENTS
+
+
+def with_own_memory(func: Func) -> Func:
+    """`func` with each result, and each value that a loop starts from, a value of its own."""
+    numbers = itertools.count()
+
+    def change(n: Node, operands: tuple[Node, ...]) -> Node:
+        count = n["carried"] if n.op == "loop" else 0
+        return with_operands(n, (*(_copy(o, numbers) for o in operands[:count]), *operands[count:]))
+
+    results: list[Node] = []
+    seen: set[Node] = set()
+    for r in rewrite(func.results, change):
+        base = through_reshapes(r)
+        own = base not in seen and _has_memory(base)
+        seen.add(base)
+        results.append(r if own or (r.op in MOVEMENTS - {"reshape"} and r not in results) else _copy(r, numbers))
+    return replace(func, results=tuple(results))
+
+
+def _copy(n: Node, numbers: Iterator[int]) -> Node:
+    return apply("copy", n, number=next(numbers))
+
+
+def _has_memory(base: Node) -> bool:
+    """Whether a value is computed into memory that nothing else claims."""
+    if base.op == "item":
+        source = base.operands[0]
+        return source.op == "cond" or (source.op == "loop" and base["index"] >= source["carried"])
+    return base.op not in ("parameter", "constant") and base.op not in MOVEMENTS
+
+
+def through_reshapes(n: Node) -> Node:
+    """What `n` is a reshape of."""
+    while n.op == "reshape":
+        n = n.operands[0]
+    return n
