@@ -179,6 +179,13 @@ def test_operands_that_are_no_plain_windows(form):
     check(k, arrays={"rows": np.random.default_rng(1).integers(0, 25, 24)}, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "wide"), [(dt.bf16, dt.f32), (dt.i8, dt.i32), (dt.f16, dt.f32), (dt.f32, dt.f64)], ids=str)
+def test_operands_narrower_than_the_row(dtype, wide):
+    a, b, c = Buffer("a", dtype, (5, 20)), Buffer("b", dtype, (20, 32)), Buffer("c", wide, (5, 32))
+    value = tile.dot(tile.whole(a), tile.whole(b), full(0, wide), HOST.intrinsic(wide).name)
+    check(kernel([a, b], [c], Store(window(c, extents=(5, 32)), value), name=f"narrow_{dtype}"), rtol=1e-5)
+
+
 def test_infinities_and_nan_go_through():
     k = product(2, 16, 5)
     rng = np.random.default_rng(2)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from tcomp.codegen.llvm import lanes, loops, masks, memory, values
 from tcomp.codegen.llvm.address import Access, access, address, element_offset, lanes_of, text, value
-from tcomp.codegen.llvm.convert import Elements
+from tcomp.codegen.llvm.convert import Elements, cast
 from tcomp.codegen.llvm.writer import REGISTER, Index, Key, Tile, Writer
 from tcomp.ir import index
+from tcomp.ir.dtype import DType
 from tcomp.ir.machine import INTRINSICS, LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.tile import restrict
@@ -30,7 +31,7 @@ def dot(w: Writer, e: Node, acc: Tile) -> Tile:
     n = values.extents(e.type)[1]
     assert n % LANES == 0, f"a product of {n} columns"
     a, b = e.operands[:2]
-    plain = _is_plain(a) and _is_plain(b)
+    plain = _is_plain(a, row.a) and _is_plain(b, row.b)
     if row.a_from == "lanes" and plain and _runs_along(w, a, 1) and _runs_along(w, b, 0):
         return _sums(w, e, row, acc)
     if row.a_from == "splat" and plain and _has_rows(w, a) and _has_vectors(w, b, n):
@@ -38,9 +39,9 @@ def dot(w: Writer, e: Node, acc: Tile) -> Tile:
     return _general(w, e, row, acc)
 
 
-def _is_plain(n: Node) -> bool:
-    """A window without `else`: every element that its counts leave is in the buffer."""
-    return n.op == "load" and not n["has_else"]
+def _is_plain(n: Node, dtype: DType) -> bool:
+    """A window of the row's own dtype, without `else`: every element that its counts leave is in the buffer."""
+    return n.op == "load" and not n["has_else"] and n.type.dtype == dtype
 
 
 def _runs_along(w: Writer, n: Node, k: int) -> bool:
@@ -270,7 +271,7 @@ def _vector_unroll(e: Node, results: int) -> int:
 
 
 def _general(w: Writer, e: Node, row: Intrinsic, acc: Tile) -> Tile:
-    """One k at a time, operands being any expressions."""
+    """One k at a time; operands are any expressions, of any dtype that converts to the row's."""
     a, b = e.operands[:2]
     m, n = values.extents(e.type)
     keys = values.keys_of((m, n), "lanes")
@@ -279,14 +280,16 @@ def _general(w: Writer, e: Node, row: Intrinsic, acc: Tile) -> Tile:
     symbol = index.symbol(w.b.fresh("k of a product "), 0, None if high is None else max(0, high - 1))
     one = (symbol, 1, None)
     left, right = restrict(a, (None, one)), restrict(b, (one, None))
+    pieces = Elements(w.b, LANES, w.features)
 
     def body(counter: str, carried: list[str]) -> list[str]:
         w.symbols[symbol] = (counter, w.level)
         sums = dict(zip(keys, carried))
         for v in range(n // LANES):
-            y = values.vector(w, right, (0, v))
+            y = cast(pieces, b.type.dtype, row.b, values.vector(w, right, (0, v)))
             for r in range(m):
-                sums[r, v] = _fused(w, row, values.splat_of(w, left, (r, 0)), y, sums[r, v])
+                x = cast(pieces, a.type.dtype, row.a, values.splat_of(w, left, (r, 0)))
+                sums[r, v] = _fused(w, row, x, y, sums[r, v])
         return list(sums.values())
 
     low = index.bounds(depth)[0]
