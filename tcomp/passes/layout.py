@@ -18,6 +18,7 @@ from __future__ import annotations
 from tcomp.ir import index
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
+from tcomp.ir.region import deep_walk
 from tcomp.passes.canonicalise import CANONICAL_RULES, canonicalise
 from tcomp.passes.normal import Normaliser, Rule
 from tcomp.passes.rebuild import rebuilt
@@ -46,7 +47,8 @@ def _rules() -> dict[str, tuple[Rule, ...]]:
 def transposed_bytes(module: Module) -> int:
     """How many bytes of computed values and parameters the program transposes."""
     assert module.func is not None
-    return sum(_size(n) for n in module.func.nodes() if n.op == "transpose" and n.operands[0].op != "constant")
+    nodes = deep_walk(module.func.results)
+    return sum(_size(n) for n in nodes if n.op == "transpose" and n.operands[0].op != "constant")
 
 
 def _size(n: Node) -> int:

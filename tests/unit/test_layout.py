@@ -9,7 +9,8 @@ from tcomp.ir import index
 from tcomp.ir.graph import broadcast, full, reshape, transpose
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node
-from tcomp.ir.ops import apply, constant, parameter
+from tcomp.ir.ops import apply, constant, item, parameter
+from tcomp.ir.region import canonical, deep_walk, region_parameter
 from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
 from tcomp.passes.fold import fold
@@ -189,6 +190,19 @@ def test_work_beside_a_flattened_value_is_done_in_its_order():
     gate = m.relu(apply("mul", y, broadcast(m.weights(8), y.type.shape, (1,))))
     after = laid_out(reshape(y, (2, 128)), reshape(gate, (2, 128)), m.conv(m.relu(y), 1))
     assert [n["perm"] for n in moved(after)] == [LAST, FIRST]
+
+
+def test_branches_are_laid_out_too():
+    m = Model()
+    flag, x = parameter("flag", dt.bool_, ()), image(2, 3, 8, 8)
+    p = region_parameter(0, x.type)
+    then = canonical((p,), (m.mean(m.conv(m.relu(m.conv(p, 4, 3)), 4)),))
+    orelse = canonical((p,), (m.mean(m.conv(p, 4)),))
+    before = module_of(item(apply("cond", flag, x, then=then, orelse=orelse), 0))
+    after = layout(fold(before))
+    check_same(before, after, {"n": 2, "m": 3})
+    inside = [n for n in deep_walk(after.func.results) if n.op == "transpose"]
+    assert [n.operands[0].op for n in inside] == ["pad", "parameter"]  # each branch its input
 
 
 def test_one_size_that_the_model_asserts_follows():
