@@ -57,8 +57,9 @@ def check_operands(name: str, f: Handler, inputs: Sequence[Any]) -> None:
     if len(inputs) < needed or (len(inputs) > len(fixed) and not open_ended):
         most = "or more" if open_ended else f"to {len(fixed)}"
         raise Error("TC0203", f"{name} of {len(inputs)} operands", f"{needed} {most}")
-    if any(x is None for x in inputs[:needed]):
-        raise Error("TC0203", f"{name} without an operand that it needs", f"{[p.name for p in fixed[:needed]]}")
+    required = [p.name for p in fixed if p.default is p.empty and "None" not in str(p.annotation)]
+    if any(x is None and p.name in required for x, p in zip(inputs, fixed)):
+        raise Error("TC0203", f"{name} without an operand that it needs", f"{required}")
 
 
 @dataclass(slots=True)
