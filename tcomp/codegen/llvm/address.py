@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcomp.codegen.llvm import memory
 from tcomp.codegen.llvm.writer import Index, Key, Writer
 from tcomp.ir import index, layout
 from tcomp.ir.index import as_dim, as_node
@@ -20,7 +19,6 @@ from tcomp.ir.tile import Window, axis_number, is_axis
 from tcomp.ir.types import Buffer
 
 LANE = index.symbol("lane of a vector", 0, LANES - 1)  # stands for a lane in expressions over the last tile axis
-VECTOR = f"<{LANES} x i64>"
 
 
 # --- scalar index expressions --------------------------------------------------------------------------
@@ -130,11 +128,11 @@ def _read(w: Writer, x: Node) -> tuple[Index, int]:
     pointer = address(w, buffer, layout.offset(buffer, tuple(as_dim(o) for o in x.operands)))
     loaded = w.b.value(f"load i{buffer.dtype.bits}, ptr {pointer}, align {buffer.dtype.bytes}")
     if buffer.dtype.bits < 64:
-        loaded = w.b.value(f"{_extension(buffer)} i{buffer.dtype.bits} {loaded} to i64")
+        loaded = w.b.value(f"{extension(buffer)} i{buffer.dtype.bits} {loaded} to i64")
     return loaded, w.level
 
 
-def _extension(buffer: Buffer) -> str:
+def extension(buffer: Buffer) -> str:
     return "sext" if buffer.dtype.kind == "int" else "zext"
 
 
@@ -146,99 +144,6 @@ def condition(w: Writer, x: Dim) -> bool | str:
             return w.pure(max(la, lb), f"icmp {'eq' if x.op == 'eq' else 'slt'} i64 {a}, {b}")
     v, level = _leveled(w, x)
     return bool(v) if isinstance(v, int) else w.pure(level, f"icmp ne i64 {v}, 0")
-
-
-# --- index expressions over lanes ----------------------------------------------------------------------
-
-
-def lane_values(w: Writer, x: Dim, mask: str | None = None) -> str:
-    """`x` over `LANE` as a vector of i64; buffers are read in the lanes of the mask alone."""
-    if not has_lane(x):
-        return w.splat("i64", text(w, x), level=level_of(w, x))
-    assert isinstance(x, Node)
-    if x is LANE:
-        return f"<{', '.join(f'i64 {k}' for k in range(LANES))}>"
-    return str(w.memo(("lanes", x, mask, w.stamp(x)), lambda: _lane_vector(w, x, mask)))
-
-
-def _lane_vector(w: Writer, x: Node, mask: str | None) -> str:
-    if x.op == "affine":
-        return _lane_sum(w, x, mask)
-    if x.op == "read":
-        return _lane_read(w, x, mask)
-    parts = [lane_values(w, as_dim(o), mask) for o in x.operands]
-    if x.op in ("floordiv", "mod"):
-        return _lane_division(w, x, parts)
-    result = parts[0]
-    for p in parts[1:]:
-        result = _lane_binary(w, x.op, result, p)
-    return result
-
-
-def _lane_read(w: Writer, x: Node, mask: str | None) -> str:
-    buffer: Buffer = x["buffer"]
-    offsets = lane_values(w, index.mul(layout.offset(buffer, tuple(as_dim(o) for o in x.operands)), buffer.dtype.bytes), mask)
-    element = f"i{buffer.dtype.bits}"
-    found = memory.gather(w, element, w.pointer(buffer.name), offsets, mask)
-    return found if element == "i64" else w.b.value(f"{_extension(buffer)} <{LANES} x {element}> {found} to {VECTOR}")
-
-
-def _lane_sum(w: Writer, x: Node, mask: str | None) -> str:
-    """The uniform part as one scalar, then lane by lane."""
-    uniform: Dim = x["constant"]
-    bent: list[tuple[Node, int]] = []
-    for atom, k in zip(x.operands, x["coefficients"]):
-        if has_lane(atom):
-            bent.append((atom, k))
-        else:
-            uniform = index.add(uniform, index.mul(atom, k))
-    total = "" if uniform == 0 else lane_values(w, uniform, mask)
-    for atom, k in bent:
-        part = _scaled_lane(w, k) if atom is LANE else lane_values(w, atom, mask)
-        if atom is not LANE and k != 1:
-            part = w.b.value(f"mul {VECTOR} {part}, splat (i64 {k})")
-        total = part if not total else w.b.value(f"add {VECTOR} {total}, {part}")
-    return total
-
-
-def _scaled_lane(w: Writer, k: int) -> str:
-    return f"<{', '.join(f'i64 {k * lane}' for lane in range(LANES))}>"
-
-
-def _lane_binary(w: Writer, op: str, a: str, b: str) -> str:
-    match op:
-        case "mul":
-            return w.b.value(f"mul {VECTOR} {a}, {b}")
-        case "min" | "max":
-            return w.call(VECTOR, f"@llvm.s{op}.v{LANES}i64", f"{VECTOR} {a}", f"{VECTOR} {b}")
-    test = w.b.value(f"icmp {'eq' if op == 'eq' else 'slt'} {VECTOR} {a}, {b}")
-    return w.b.value(f"zext <{LANES} x i1> {test} to {VECTOR}")
-
-
-def _lane_division(w: Writer, x: Node, parts: list[str]) -> str:
-    """In 32 bits where the dividend surely fits: vectors of 64 divide element by element."""
-    divisor = index.constant(as_dim(x.operands[1]))
-    low, high = index.bounds(as_dim(x.operands[0]))
-    if low is None or low < 0:
-        return _lane_signed_division(w, x.op, *parts)
-    op = "udiv" if x.op == "floordiv" else "urem"
-    if divisor is None or high is None or max(high, divisor) >= 2**31:
-        safe = w.call(VECTOR, f"@llvm.smax.v{LANES}i64", f"{VECTOR} {parts[1]}", f"{VECTOR} splat (i64 1)")
-        return w.b.value(f"{op} {VECTOR} {parts[0]}, {safe}")
-    narrow = w.b.value(f"trunc {VECTOR} {parts[0]} to <{LANES} x i32>")
-    divided = w.b.value(f"{op} <{LANES} x i32> {narrow}, splat (i32 {divisor})")
-    return w.b.value(f"zext <{LANES} x i32> {divided} to {VECTOR}")
-
-
-def _lane_signed_division(w: Writer, op: str, a: str, b: str) -> str:
-    safe = w.call(VECTOR, f"@llvm.smax.v{LANES}i64", f"{VECTOR} {b}", f"{VECTOR} splat (i64 1)")
-    rest = w.b.value(f"srem {VECTOR} {a}, {safe}")
-    below = w.b.value(f"icmp slt {VECTOR} {rest}, zeroinitializer")
-    if op == "mod":
-        moved = w.b.value(f"add {VECTOR} {rest}, {safe}")
-        return w.b.value(f"select <{LANES} x i1> {below}, {VECTOR} {moved}, {VECTOR} {rest}")
-    quotient = w.b.value(f"sdiv {VECTOR} {a}, {safe}")
-    return w.b.value(f"add {VECTOR} {quotient}, {w.b.value(f'sext <{LANES} x i1> {below} to {VECTOR}')}")
 
 
 def has_lane(x: Dim) -> bool:

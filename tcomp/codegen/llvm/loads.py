@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcomp.codegen.llvm import masks, memory
-from tcomp.codegen.llvm.address import LANE, Access, Lanes, access, condition, element_address, lane_values, lanes_of, row_lanes
+from tcomp.codegen.llvm import lane_index, masks, memory
+from tcomp.codegen.llvm.address import LANE, Access, Lanes, access, condition, element_address, lanes_of, row_lanes
 from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory, to_memory
 from tcomp.codegen.llvm.lanes import spread, transpose
 from tcomp.codegen.llvm.masks import Mask
@@ -80,14 +80,14 @@ def _spread(w: Writer, element: str, pointer: str, stride: int) -> str:
     return spread(w.b, element, [memory.load(w, element, p, None) for p in pointers], stride)
 
 
-def _strided(w: Writer, stride: Dim, element: str) -> str:
+def _strided(w: Writer, stride: Dim, element: str) -> memory.Offsets:
     """Byte offsets of lanes that lie `stride` elements apart."""
-    return lane_values(w, index.mul(index.mul(stride, memory.bytes_of(element)), LANE))
+    return lane_index.offsets(w, index.mul(index.mul(stride, memory.bytes_of(element)), LANE))
 
 
 def _gather_bent(w: Writer, element: str, lanes: Lanes, mask: Mask) -> str:
     assert lanes.offset is not None
-    offsets = lane_values(w, index.mul(lanes.offset, memory.bytes_of(element)), mask)
+    offsets = lane_index.offsets(w, index.mul(lanes.offset, memory.bytes_of(element)), mask)
     return memory.gather(w, element, lanes.pointer, offsets, mask)
 
 
@@ -226,7 +226,7 @@ def store_vector(w: Writer, n: Node, key: Key, x: str) -> Mask:
     raw = to_memory(elements(w), win.buffer.dtype, x)
     lanes = lanes_of(w, access(w, n), key)
     if lanes.offset is not None:
-        offsets = lane_values(w, index.mul(lanes.offset, memory.bytes_of(element)), mask)
+        offsets = lane_index.offsets(w, index.mul(lanes.offset, memory.bytes_of(element)), mask)
         memory.scatter(w, element, raw, lanes.pointer, offsets, mask)
     elif lanes.stride == 1:
         memory.store(w, element, raw, lanes.pointer, mask)

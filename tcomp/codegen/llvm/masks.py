@@ -6,7 +6,8 @@ expressions' own bounds do not prove them.
 
 from __future__ import annotations
 
-from tcomp.codegen.llvm.address import LANE, condition, has_lane, lane_values, level_of, value
+from tcomp.codegen.llvm import lane_index
+from tcomp.codegen.llvm.address import LANE, condition, has_lane, level_of, value
 from tcomp.codegen.llvm.memory import MASK
 from tcomp.codegen.llvm.writer import Key, Writer
 from tcomp.ir import index
@@ -121,8 +122,9 @@ def inside(w: Writer, win: Window, key: Key) -> Mask:
     there, mask = existing(w, win, key), None
     for a, b in _open_bounds(win, (*key[:-1], key[-1] * LANES), last):
         if has_lane(a) or has_lane(b):
-            x, y = (lane_values(w, d, there) for d in (a, b))
-            mask = both(w, mask, w.b.value(f"icmp slt <{LANES} x i64> {x}, {y}"))
+            element = lane_index.element_for(a, b)
+            x, y = (lane_index.values(w, d, element, there) for d in (a, b))
+            mask = both(w, mask, w.b.value(f"icmp slt <{LANES} x {element}> {x}, {y}"))
         else:
             mask = both(w, mask, uniform(w, condition(w, index.less(a, b))))
     return mask

@@ -6,12 +6,30 @@ lane, so that a tail costs neither code at each use nor a read outside the buffe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.codegen.llvm.builder import FunctionBuilder, mangle
 from tcomp.codegen.llvm.writer import Writer
 from tcomp.ir.machine import LANES
 
 MASK = f"<{LANES} x i1>"
 OFFSETS = f"<{LANES} x i64>"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Bytes from a base, one number for each lane: a vector of `element`, i32 or i64."""
+
+    element: str
+    vector: str
+
+    @property
+    def text(self) -> str:
+        return f"<{LANES} x {self.element}> {self.vector}"
+
+    def wide(self, w: Writer) -> str:
+        """The numbers as i64."""
+        return self.vector if self.element == "i64" else w.b.value(f"sext {self.text} to {OFFSETS}")
 
 
 def bytes_of(element: str) -> int:
@@ -72,34 +90,34 @@ def _only_lane(mask: str) -> int | None:
     return bits.index("i1 1") if bits.count("i1 1") == 1 else None
 
 
-def consecutive(element: str) -> str:
+def consecutive(element: str) -> Offsets:
     """The byte offsets of consecutive elements."""
-    return f"<{', '.join(f'i64 {k * bytes_of(element)}' for k in range(LANES))}>"
+    return Offsets("i64", f"<{', '.join(f'i64 {k * bytes_of(element)}' for k in range(LANES))}>")
 
 
-def gather(w: Writer, element: str, base: str, offsets: str, mask: str | None) -> str:
+def gather(w: Writer, element: str, base: str, offsets: Offsets, mask: str | None) -> str:
     """The elements at byte offsets from `base`; those not in the mask are not touched and 0."""
     kind = kind_of(element)
     chosen = mask or "splat (i1 true)"
     if not _gathers_natively(w, element):
         name = w.b.module.helper(f"gather_{element}", lambda: _gather_helper(w, element))
-        return w.b.value(f"call {kind} {name}(ptr {base}, {OFFSETS} {offsets}, {MASK} {chosen})")
-    pointers = w.b.value(f"getelementptr i8, ptr {base}, {OFFSETS} {offsets}")
+        return w.b.value(f"call {kind} {name}(ptr {base}, {OFFSETS} {offsets.wide(w)}, {MASK} {chosen})")
+    pointers = w.b.value(f"getelementptr i8, ptr {base}, {offsets.text}")
     name = f"@llvm.masked.gather.{mangle(element, LANES)}.v{LANES}p0"
     w.b.module.declare(f"{kind} {name}(<{LANES} x ptr>, i32, {MASK}, {kind})")
     arguments = f"<{LANES} x ptr> {pointers}, i32 {bytes_of(element)}, {MASK} {chosen}, {kind} zeroinitializer"
     return w.b.value(f"call {kind} {name}({arguments})")
 
 
-def scatter(w: Writer, element: str, x: str, base: str, offsets: str, mask: str | None) -> None:
+def scatter(w: Writer, element: str, x: str, base: str, offsets: Offsets, mask: str | None) -> None:
     """Write the elements at byte offsets from `base`, lane 0 first; those not in the mask are left alone."""
     kind = kind_of(element)
     chosen = mask or "splat (i1 true)"
     if not _gathers_natively(w, element):
         name = w.b.module.helper(f"scatter_{element}", lambda: _scatter_helper(w, element))
-        w.b.effect(f"call void {name}({kind} {x}, ptr {base}, {OFFSETS} {offsets}, {MASK} {chosen})")
+        w.b.effect(f"call void {name}({kind} {x}, ptr {base}, {OFFSETS} {offsets.wide(w)}, {MASK} {chosen})")
         return
-    pointers = w.b.value(f"getelementptr i8, ptr {base}, {OFFSETS} {offsets}")
+    pointers = w.b.value(f"getelementptr i8, ptr {base}, {offsets.text}")
     name = f"@llvm.masked.scatter.{mangle(element, LANES)}.v{LANES}p0"
     w.b.module.declare(f"void {name}({kind}, <{LANES} x ptr>, i32, {MASK})")
     arguments = f"{kind} {x}, <{LANES} x ptr> {pointers}, i32 {bytes_of(element)}, {MASK} {chosen}"

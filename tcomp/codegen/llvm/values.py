@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcomp.codegen.llvm import lanes, loads, masks, spelling
-from tcomp.codegen.llvm.address import condition, has_lane, lane_values, text
+from tcomp.codegen.llvm import lane_index, lanes, loads, masks, spelling
+from tcomp.codegen.llvm.address import condition, has_lane, text
 from tcomp.codegen.llvm.builder import literal
 from tcomp.codegen.llvm.convert import Elements, cast, rounded
 from tcomp.codegen.llvm.memory import MASK
 from tcomp.codegen.llvm.writer import REGISTER, Key, Writer, register_type
 from tcomp.ir import index
-from tcomp.ir.dtype import DType, i64, to_numpy
+from tcomp.ir.dtype import ALL, DType, i64, to_numpy
 from tcomp.ir.index import INDEX, as_dim
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Node
@@ -126,7 +126,8 @@ def _position_vector(w: Writer, e: Node, key: Key) -> str:
     dtype: DType = e["dtype"]
     if not has_lane(x):
         return w.splat(REGISTER[dtype.name], cast(loads.elements(w, 1), i64, dtype, text(w, x)), level=None)
-    return cast(loads.elements(w), i64, dtype, lane_values(w, x))
+    narrow = lane_index.element_for(x)
+    return cast(loads.elements(w), ALL[narrow], dtype, lane_index.values(w, x, narrow))
 
 
 def _expanded_vector(w: Writer, e: Node, key: Key) -> str:
