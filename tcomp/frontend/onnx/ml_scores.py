@@ -82,14 +82,15 @@ def _probit(p: Node) -> Node:
     return with_scalar("mul", signed, math.sqrt(2))
 
 
-def both_classes(c: Context, positive: Node, how: str, probability: bool) -> Node:
-    """[batch, 2] from the positive class's score [batch, 1]: `probability` (of all weights positive) gives 1 - s and s."""
+def both_classes(c: Context, score: Node, how: str, probability: bool) -> Node:
+    """[batch, 2] from the positive class's score [batch, 1], as onnxruntime does: LOGISTIC gives the sigmoids of -s and s, other
+    transforms nothing; then a `probability` (weights that are all positive) gives 1 - s and s, a decision value -s and s."""
     if how == "PROBIT":
         raise c.unsupported("post_transform PROBIT of a single score for two classes")
-    if probability:
-        return build.concat([apply("sub", scalar(1, positive), positive), positive], 1)
-    two = build.concat([apply("neg", positive), positive], 1)
-    return apply("sigmoid", two) if how == "LOGISTIC" else two
+    if how == "LOGISTIC":
+        return build.concat([apply("sigmoid", apply("neg", score)), apply("sigmoid", score)], 1)
+    negative = apply("sub", scalar(1, score), score) if probability else apply("neg", score)
+    return build.concat([negative, score], 1)
 
 
 def labels_of(c: Context, name: str) -> np.ndarray:

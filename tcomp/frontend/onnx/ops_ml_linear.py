@@ -57,16 +57,10 @@ def linear_classifier(c: Context, x: Node) -> tuple[Node, Node]:
     if len(intercepts) == 1:
         pair = labels if len(labels) == 2 else np.array([0, 1])
         label = either_label(with_scalar("gt", column(scores, 0), 0), pair)
-        return label, both_from_one(c, scores, how) if len(labels) == 2 else transformed(scores, how)
+        return label, both_classes(c, scores, how, probability=True) if len(labels) == 2 else transformed(scores, how)
     if len(labels) != len(intercepts):
         raise c.broken(f"{len(labels)} labels of {len(intercepts)} scores", "one for each")
     return best_label(scores, labels), transformed(scores, how)
-
-
-def both_from_one(c: Context, score: Node, how: str) -> Node:
-    """1 - p and p, where p is the transformed score (a softmax of one score is the score)."""
-    positive = score if how.startswith("SOFTMAX") else transformed(score, how)
-    return both_classes(c, positive, "NONE", probability=True)
 
 
 @operator("Scaler", domain=ML)

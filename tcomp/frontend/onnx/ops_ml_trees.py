@@ -98,15 +98,20 @@ def tree_ensemble_regressor(c: Context, x: Node) -> Node:
 
 @operator("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(c: Context, x: Node) -> tuple[Node, Node]:
-    """(labels, scores): two classes whose weights are all of one class have one score, the positive class's."""
+    """(labels, scores). Two classes whose weights are all of one class: that is the positive class's score; it is the only score
+    if the weights name class 0."""
     labels, base, how = labels_of(c, "classlabels_int64s"), _numbers(c, "base_values"), transform_of(c)
     weights, ids = _numbers(c, "class_weights"), sorted(set(c.integers("class_ids", ())))
     work = _work(x, _numbers(c, "nodes_values"), weights, base)
     trees, x = _trees(c, "class", len(labels), "SUM", work), rows(c, x, dt.from_numpy(work) or dt.f32)
     scores = aggregated(trees, walked(c, trees, x), "SUM")
-    if len(labels) == 2 and len(ids) == 1 and len(base) < 2:
-        return _binary(c, _with_base(c, take(scores, 1, ids[0], 1), base), labels, how, bool((weights >= 0).all()))
+    positive = bool((weights >= 0).all())
+    if len(labels) == 2 and ids == [0] and len(base) < 2:
+        score = _with_base(c, take(scores, 1, 0, 1), base)
+        return _positive(score, labels, positive), cast(both_classes(c, score, how, positive), dt.f32)
     scores = _with_base(c, scores, base)
+    if len(labels) == 2 and ids == [1]:
+        return _positive(take(scores, 1, 1, 1), labels, positive), cast(transformed(scores, how), dt.f32)
     ranked = _ranked(scores, ids) if not len(base) else scores
     return best_label(ranked, labels), cast(transformed(scores, how), dt.f32)
 
@@ -120,10 +125,9 @@ def _ranked(scores: Node, ids: list[int]) -> Node:
     return apply("add", scores, along(constant(lowest), 1, scores.type.shape))
 
 
-def _binary(c: Context, score: Node, labels: np.ndarray, how: str, positive: bool) -> tuple[Node, Node]:
-    """Weights that are all positive make a probability, others a decision value."""
-    yes = with_scalar("gt", column(score, 0), 0.5 if positive else 0)
-    return either_label(yes, labels), cast(both_classes(c, score, how, positive), dt.f32)
+def _positive(score: Node, labels: np.ndarray, probability: bool) -> Node:
+    """The label of the positive class's score: weights that are all positive make a probability, others a decision value."""
+    return either_label(with_scalar("gt", column(score, 0), 0.5 if probability else 0), labels)
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
