@@ -151,11 +151,12 @@ def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...],
     if flat and len(strides) > 1:
         return _without_axis(x, w, strides, dilations, groups, flat[0])
     x, w = _widened(x), _widened(w)
-    if groups == 1 or (w.type.shape[-2] == 1 and w.type.shape[-1] == groups):
+    known = all(isinstance(d, int) for d in w.type.shape)
+    if known and (groups == 1 or (w.type.shape[-2] == 1 and w.type.shape[-1] == groups)):
         out = apply("conv", x, w, strides=strides, dilations=dilations, groups=groups)
     elif w.type.shape[-2] == 1:
         out = _depthwise(x, w, strides, dilations, groups)
-    elif groups <= FEW_GROUPS:
+    elif known and groups <= FEW_GROUPS:
         out = _separate_groups(x, w, strides, dilations, groups)
     else:
         out = _grouped_dot(x, w, strides, dilations, groups)

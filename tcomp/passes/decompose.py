@@ -5,7 +5,7 @@ Takes a GRAPH, gives a GRAPH in which
 * `scan`, `sort` and `top_k` run along the last axis;
 * `dot` is [M, K] x [K, N] or [B, M, K] x [B, K, N], `conv` has one group or one channel in and out of each, both of f32, f64,
   i32 or i64;
-* `pow` by the constant 2 is a product.
+* `pow` by the constant 2 is a product; conversions to and from storage types are operations on their bits.
 Meaning is kept bit for bit; sums of 16-bit floats are rounded once, where the undivided operation rounds.
 
     r = reduce add x axes (0, 2)            ->   s = reduce add x axes (2);  r = reduce add s axes (0)
@@ -21,7 +21,7 @@ from tcomp.ir.graph import attributes, transpose
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node, with_operands
 from tcomp.ir.ops import apply, item
-from tcomp.passes import contraction, reduction
+from tcomp.passes import contraction, reduction, storage
 from tcomp.passes.rebuild import rebuilt
 
 Operands = tuple[Node, ...]
@@ -38,7 +38,13 @@ def _decomposed(n: Node, operands: Operands) -> Node:
 
 
 def _reduce(n: Node, operands: Operands) -> Node:
-    return reduction.reduced(operands[0], n["monoid"], n["axes"])
+    return reduction.reduced(operands[0], _of_bits(n), n["axes"])
+
+
+def _of_bits(n: Node) -> str:
+    """The monoid of a reduction or scan; of booleans a sum is `or`, a product `and`."""
+    monoid = str(n["monoid"])
+    return {"add": "or", "mul": "and"}.get(monoid, monoid) if n.type.dtype.kind == "bool" else monoid
 
 
 def _argreduce(n: Node, operands: Operands) -> Node:
@@ -67,7 +73,7 @@ def _axis_back(rank: int, axis: int) -> tuple[int, ...]:
 def _along_last(n: Node, operands: Operands) -> Node:
     """`n`, an operation along one axis, along the last."""
     x, rank = operands[0], operands[0].type.rank
-    attrs = attributes(n) | {"axis": rank - 1}
+    attrs = attributes(n) | {"axis": rank - 1} | ({"monoid": _of_bits(n)} if n.op == "scan" else {})
     return apply(n.op, transpose(x, _axis_last(rank, n["axis"])), **attrs)
 
 
@@ -94,6 +100,12 @@ def _is_two(n: Node) -> bool:
     return n.op == "constant" and n["value"].array.size == 1 and bool(n["value"].array.reshape(())[()] == 2)
 
 
+def _cast(n: Node, operands: Operands) -> Node:
+    if n.type.dtype.is_storage or operands[0].type.dtype.is_storage:
+        return storage.converted(operands[0], n.type.dtype)
+    return with_operands(n, operands)
+
+
 _CHANGES: dict[str, Callable[[Node, Operands], Node]] = {
     "reduce": _reduce,
     "argreduce": _argreduce,
@@ -104,4 +116,5 @@ _CHANGES: dict[str, Callable[[Node, Operands], Node]] = {
     "top_k": _along_last,
     "item": _item,
     "pow": _pow,
+    "cast": _cast,
 }

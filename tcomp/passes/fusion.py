@@ -96,8 +96,10 @@ def _composes(reader: Node, k: int, o: Node) -> bool:
         return k == 1 or (
             set(views) <= {"transpose", "slice", "broadcast"} and moves == views + ["reshape"] * (len(moves) - len(views))
         )
-    if reader.op in ("gather", "gather_elements", "gather_nd") and k == 1:
-        return set(moves) <= {"broadcast", "transpose", "slice", "reshape"}
+    if k == 1 and reader.op in ("gather_nd", "scatter_nd"):
+        return not moves  # the last axis of memory tells which coordinate to prove in range
+    if k == 1 and reader.op in ("gather", "gather_elements"):
+        return set(moves) <= {"broadcast", "transpose", "reshape"}  # these leave out no position, which would be proven too
     if reader.op in ("conv", "scan", "sort", "top_k", *CONTROL) or reader.op.startswith("scatter"):
         return set(moves) <= {"reshape"}
     return True

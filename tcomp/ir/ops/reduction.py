@@ -19,6 +19,7 @@ from tcomp.ir.ops.table import (
     Type,
     register,
     require_axis,
+    require_computed,
     require_same_dtype,
     show_shape,
 )
@@ -63,6 +64,7 @@ def _require_axes(name: str, axes: tuple[int, ...], rank: int) -> None:
 
 
 def _infer_reduce(x: TensorType, monoid: str, axes: tuple[int, ...]) -> Type:
+    require_computed("reduce", (x,))
     _require_axes("reduce", axes, x.rank)
     return TensorType(x.dtype, tuple(d for a, d in enumerate(x.shape) if a not in axes))
 
@@ -93,6 +95,7 @@ register(
 
 
 def _infer_argreduce(x: TensorType, monoid: str, axis: int, last: bool, dtype: DType) -> Type:
+    require_computed("argreduce", (x,))
     require_axis("argreduce", axis, x.rank)
     if x.shape[axis] == 0:
         raise Error("TC0104", "`argreduce` along an axis of size 0", "at least one element")
@@ -120,6 +123,7 @@ register(
 
 
 def _infer_scan(x: TensorType, monoid: str, axis: int, reverse: bool, exclusive: bool) -> Type:
+    require_computed("scan", (x,))
     require_axis("scan", axis, x.rank)
     return x
 
@@ -157,6 +161,7 @@ def free_axes(rank: int, *taken: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _infer_dot(a: TensorType, b: TensorType, batch: Axes, contract: Axes) -> Type:
+    require_computed("dot", (a, b))
     require_same_dtype("dot", (a, b))
     for (la, lb), what in ((batch, "batch"), (contract, "contracted")):
         if [a.shape[i] for i in la] != [b.shape[i] for i in lb]:
@@ -205,6 +210,7 @@ register(
 
 def _infer_conv(x: TensorType, w: TensorType, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Type:
     n = len(strides)
+    require_computed("conv", (x, w))
     require_same_dtype("conv", (x, w))
     if not (x.rank == w.rank == n + 2 and len(dilations) == n):
         raise Error("TC0102", f"`conv` of ranks {x.rank} and {w.rank} with {n} strides", f"rank {n + 2}")
@@ -212,6 +218,8 @@ def _infer_conv(x: TensorType, w: TensorType, strides: tuple[int, ...], dilation
         found = f"`conv` of {index.show(x.shape[-1])} channels in {groups} groups by weights for {index.show(w.shape[-2])}"
         raise Error("TC0102", found, "channels = groups * the weights' channels")
     sizes = [window_count(d, k, s, e) for d, k, s, e in zip(x.shape[1:-1], w.shape[:-2], strides, dilations)]
+    if any(isinstance(d, int) and d < 0 for d in sizes):
+        raise Error("TC0102", f"`conv` of {show_shape(x.shape)} by windows {show_shape(w.shape[:-2])}", "windows that fit")
     return TensorType(x.dtype, (x.shape[0], *sizes, w.shape[-1]))
 
 

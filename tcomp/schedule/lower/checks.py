@@ -26,7 +26,7 @@ def check_phases(checks: Sequence[IndexCheck], ctx: Context) -> tuple[tuple[Grid
     phases: list[Grid] = []
     workspace: list[Buffer] = []
     for k, c in enumerate(checks):
-        count = index.product(_checked_shape(c))
+        count = index.mul(index.product(_checked_shape(c)), index.less(0, c.used))
         marks = Buffer(f"marks{k}", dt.i64, (index.ceildiv(count, CHUNK),), "ws")
         phases += [_mark(k, c, count, marks), _fail(k, c, marks, ctx)]
         workspace.append(marks)

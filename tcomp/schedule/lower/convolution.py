@@ -103,14 +103,15 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
 
 
 def lower_pointwise_conv(name: str, group: Group, ctx: Context) -> Lowered | None:
-    """A convolution of single pixels is a product of all pixels; None where what reads its result needs their rows."""
+    """A convolution of single pixels is a product of all pixels; None where what reads its result needs their rows, and where it
+    has one channel."""
     n = group.anchors[0]
     x, w = n.operands
     dims = n.type.shape
     reader = Reader(lambda v: ctx.in_memory(v) and v not in group.members)
     image = reader.buffer(_base(reader, x))
     c = collapse(dims, epilogue_of(group, reader, domain_axes(dims)), frozenset({len(dims) - 1}))
-    if len(c.dims) != 2:
+    if len(c.dims) != 2 or dims[-1] == 1:
         return None
     sizes = (*c.dims, x.type.shape[-1])
     rows, _, depth = domain_axes(sizes)

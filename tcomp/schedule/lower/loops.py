@@ -274,7 +274,8 @@ def _unrolling_reader(group: Group, ctx: Context) -> Reader:
 def _written_out(reader: Reader, anchor: Node, at: tuple[Dim, ...]) -> Node:
     """The elements that one result of `anchor` combines, in order, halves first."""
     x, axes = anchor.operands[0], anchor["axes"]
-    terms: list[Node] = [_identity(anchor)] if anchor["monoid"] == "add" else []
+    empty = any(x.type.shape[k] == 0 for k in axes)
+    terms: list[Node] = [_identity(anchor)] if anchor["monoid"] == "add" or empty else []
     for offset in every(*(range(int(x.type.shape[k])) for k in axes)):
         place = list(at)
         for k, o in zip(axes, offset):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
 from tcomp.ir.index import INDEX
@@ -22,12 +24,16 @@ At = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexCheck:
-    """All elements of `buffer` (at `component` of its last axis, if given) must be in [0, size); `node` uses them."""
+    """All elements of `buffer` (at `component` of its last axis, if given) must be in [0, size); `node` uses them.
+
+    used: how many positions are read; where that is 0, nothing has to be in range.
+    """
 
     buffer: Buffer
     size: Dim
-    component: int | None
+    component: Dim | None
     node: Node
+    used: Dim = 1
 
 
 @dataclass(slots=True)
@@ -37,7 +43,7 @@ class Reader:
     in_memory: Callable[[Node], bool]
     inputs: dict[Node, Buffer] = field(default_factory=dict)
     local: dict[Node, Callable[[At], Node]] = field(default_factory=dict)
-    checks: dict[tuple[Buffer, Dim, int | None], IndexCheck] = field(default_factory=dict)
+    checks: dict[tuple[Buffer, Dim, Dim | None, Dim], IndexCheck] = field(default_factory=dict)
     _memo: dict[tuple[Node, At], Node] = field(default_factory=dict)
 
     def buffer(self, n: Node) -> Buffer:
@@ -57,9 +63,7 @@ class Reader:
         if n in self.local:
             return self.local[n](at)
         if n.op == "constant" and n["value"].array.size == 1:
-            return tile.full(
-                n["value"].array.item() if n.type.dtype != dt.bf16 else float(n["value"].array.reshape(())), n.type.dtype
-            )
+            return _element(n["value"].array.reshape(()), n.type.dtype)
         if self.in_memory(n):
             return tile.load(self.buffer(n), at)
         match n.op:
@@ -114,22 +118,28 @@ class Reader:
 
     def position(self, user: Node, n: Node, at: At, size: Dim) -> Dim:
         """An element of the integer tensor `n` as a position along an axis of `size`."""
-        component = at[-1] if user.op in ("gather_nd", "scatter_nd") and isinstance(at[-1], int) else None
-        while n.op in ("broadcast", "transpose", "slice", "reshape") and n not in self.inputs and not self.in_memory(n):
+        component = at[-1] if user.op in ("gather_nd", "scatter_nd") else None
+        used: Dim = 1
+        while n.op in ("broadcast", "transpose", "reshape") and n not in self.inputs and not self.in_memory(n):
+            used = index.mul(used, index.product(n.type.shape)) if n.op == "broadcast" else used
             n, at = n.operands[0], moved(n, at)
-            component = at[-1] if component is not None and isinstance(at[-1], int) else None
-        if n.op == "iota":
-            return at[int(n["axis"])]
-        if n.op == "constant" and n["value"].array.size == 1:
-            return int(n["value"].array.reshape(()))
         assert self.in_memory(n), f"the positions of {user.op} are not in memory"
         lo, hi = _literal_range(n)
-        top = index.bounds(size)[1]
-        if not (lo >= 0 and isinstance(size, int) and hi < size):
-            check = IndexCheck(self.buffer(n), size, component, user)
-            self.checks[check.buffer, size, component] = check
+        least, top = index.bounds(size)
+        if lo < 0 or least is None or hi >= least:
+            check = IndexCheck(self.buffer(n), size, component, user, used)
+            self.checks[check.buffer, size, component, used] = check
             lo, hi = 0, top - 1 if top is not None else -1
+        elif n["value"].array.size == 1:
+            return lo
         return index.read(self.buffer(n), at, lo, hi if hi >= 0 else None)
+
+
+def _element(value: np.ndarray, dtype: dt.DType) -> Node:
+    """A scalar constant; one of a storage dtype by its byte."""
+    if dtype.is_storage:
+        return tile.pointwise("bitcast", tile.full(int(value.view(np.uint8)), dt.u8), dtype=dtype)
+    return tile.full(float(value) if dtype.is_float else value.item(), dtype)
 
 
 def _literal_range(n: Node) -> tuple[int, int]:

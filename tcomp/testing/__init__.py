@@ -1,0 +1,1 @@
+"""The fuzzing harness: random programs (`generate`) and comparison with the interpreters (`differential`)."""
