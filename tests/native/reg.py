@@ -9,12 +9,14 @@ from tcomp.codegen.llvm.builder import ModuleBuilder
 from tcomp.codegen.llvm.compile import compile_text, host, named
 from tcomp.codegen.llvm.kernel import emit_kernel
 from tcomp.ir import index, layout, tile
-from tcomp.ir.dtype import to_numpy
+from tcomp.ir.dtype import ALL, to_numpy
 from tcomp.ir.interp.tile import run_kernel
 from tcomp.ir.machine import Machine, family_of
 from tcomp.ir.stmts import Grid, Kernel
 from tcomp.runtime import loader
 
+NAMES = ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"]
+COMPUTED = tuple(ALL[n] for n in NAMES)  # dtypes that code computes with
 V3 = frozenset(["sse4.1", "sse4.2", "ssse3", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "lzcnt", "movbe"])
 
 
