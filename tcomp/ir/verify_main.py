@@ -7,9 +7,8 @@ buffers of the arena share bytes is asked at sample values of the symbols: a con
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -17,8 +16,9 @@ from tcomp.ir import index, layout
 from tcomp.ir.index import show
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Alias, Assert, Kernel, Launch, Main, Reserve, is_planned
+from tcomp.ir.stmts import Alias, Assert, Branch, Kernel, Launch, Main, MainStmt, Repeat, Reserve, Swap, flat, is_planned
 from tcomp.ir.types import Buffer
+from tcomp.ir.verify_order import Path, Unit, order_faults
 
 Fault = tuple[Any, str]
 SAMPLES = (0, 1, 2, 5, 17, 64, 129, 1000)
@@ -26,35 +26,149 @@ SAMPLES = (0, 1, 2, 5, 17, 64, 129, 1000)
 
 def main_faults(module: Module, main: Main) -> Iterator[Fault]:
     """Every fault of main."""
-    memory = _Memory(main)
+    memory = Memory(main)
     yield from _constant_faults(module, main)
+    yield from _number_faults(main)
     yield from _declare(memory, (*main.inputs, *main.constants, *main.outputs))
     memory.written.update(b.name for b in (*main.inputs, *main.constants))
-    kernels = {k.name: k for k in module.kernels}
-    done: dict[int, Launch] = {}
-    for s in main.body:
-        match s:
-            case Reserve():
-                faults = [*_declare(memory, (s.buffer,), s), *((s, why) for why in _symbol_faults(main, (s.offset or 0,)))]
-                yield from faults
-                if not faults:
-                    memory.reserve(s)
-            case Alias():
-                yield from _alias(memory, s)
-            case Assert():
-                yield from ((s, why) for why in _symbol_faults(main, (s.cond,)))
-            case Launch():
-                yield from ((s, why) for why in _launch_faults(module, main, memory, kernels, s, done))
-                done[s.number] = s
+    checker = _Checker(module, memory)
+    yield from checker.body(main.body)
     for b in main.outputs:
         if memory.root(b.name) not in memory.written and 0 not in b.shape:
             yield main, f"the output `{b.name}` is never written"
     if is_planned(main):
-        yield from _order_faults(memory, kernels, list(done.values()))
+        yield from order_faults(memory, checker.units)
+
+
+def _number_faults(main: Main) -> Iterator[Fault]:
+    """Numbers are unique; units wait for units of main."""
+    numbered = [s for s in flat(main.body) if isinstance(s, Launch | Branch | Repeat)]
+    numbers = [s.number for s in numbered]
+    for s in numbered:
+        if numbers.count(s.number) > 1:
+            yield s, f"a second launch {s.number}"
+        yield from ((s, f"it waits for launch {k}, which is not there") for k in s.after if k not in numbers)
+    names = [s.buffer.name for s in flat(main.body) if isinstance(s, Reserve)]
+    yield from ((main, f"a second buffer named `{name}`") for name in dict.fromkeys(names) if names.count(name) > 1)
+
+
+class _Checker:
+    """Follows the statements of main; `units` are what threads take and wait for."""
+
+    def __init__(self, module: Module, memory: Memory) -> None:
+        self.memory = memory
+        self.kernels = {k.name: k for k in module.kernels}
+        self.units: list[Unit] = []
+
+    def body(self, body: tuple[MainStmt, ...], path: Path = (), unit: Unit | None = None) -> Iterator[Fault]:
+        for s in body:
+            match s:
+                case Reserve():
+                    yield from self._reserve(s)
+                case Alias():
+                    yield from _alias(self.memory, s)
+                case Assert():
+                    yield from ((s, why) for why in _symbol_faults(self.memory, (s.cond,)))
+                    if path:
+                        yield s, "an assertion inside a control statement"
+                case Launch():
+                    yield from ((s, why) for why in _launch_faults(self.memory, self.kernels, s))
+                    self._add(s, path, unit)
+                case Swap():
+                    yield from ((s, why) for why in _swap_faults(self.memory, s))
+                case Branch():
+                    yield from self._branch(s, path, unit)
+                case Repeat():
+                    yield from self._repeat(s, path, unit)
+
+    def _reserve(self, s: Reserve) -> Iterator[Fault]:
+        memory = self.memory
+        faults = [*_declare(memory, (s.buffer,), s), *((s, why) for why in _symbol_faults(memory, (s.offset or 0,)))]
+        yield from faults
+        if not faults:
+            memory.written.discard(s.buffer.name)
+            memory.reserve(s)
+
+    def _add(self, s: Launch, path: Path, unit: Unit | None) -> None:
+        kernel = self.kernels.get(s.kernel)
+        if kernel is None or any(a not in self.memory.buffers for a in s.arguments):
+            return
+        reads, writes = touched(kernel, s, self.memory)
+        if unit is None:
+            unit = Unit(s, path)
+            self.units.append(unit)
+        unit.reads.update(reads)
+        unit.writes.update(writes)
+
+    def _control(self, s: Branch | Repeat, cond: str | None, path: Path, unit: Unit | None) -> tuple[Unit | None, list[Fault]]:
+        """The unit that the statements inside belong to, and faults of the condition."""
+        faults: list[Fault] = []
+        if unit is None and s.alone:
+            unit = Unit(s, path)
+            self.units.append(unit)
+        if cond is not None:
+            buffer = self.memory.buffers.get(cond)
+            if buffer is None or buffer.dtype.kind != "bool" or any(d != 1 for d in buffer.shape):
+                faults.append((s, f"`{cond}` is no buffer of one boolean"))
+            elif self.memory.root(cond) not in self.memory.written:
+                faults.append((s, f"`{cond}` is read before it is written"))
+            if unit is not None:
+                unit.reads.add(self.memory.root(cond))
+        return unit, faults
+
+    def _branch(self, s: Branch, path: Path, unit: Unit | None) -> Iterator[Fault]:
+        unit, faults = self._control(s, s.cond, path, unit)
+        yield from faults
+        before = self.memory.state()
+        yield from self.body(s.then, (*path, (s, 0)), unit)
+        then = self.memory.written
+        self.memory.restore(before)
+        yield from self.body(s.orelse, (*path, (s, 1)), unit)
+        both = then & self.memory.written
+        self.memory.restore(before)
+        self.memory.written = both
+
+    def _repeat(self, s: Repeat, path: Path, unit: Unit | None) -> Iterator[Fault]:
+        memory = self.memory
+        unit, faults = self._control(s, s.go, path, unit)
+        yield from faults
+        yield from ((s, why) for why in _symbol_faults(memory, (s.extent or 0,)))
+        before, units = memory.state(), list(self.units)
+        memory.loops[s.var] = s.extent
+        faults = list(self.body(s.body, (*path, (s, 0)), unit))
+        after = self.units
+        if not faults:  # once more, from what the turn leaves
+            memory.restore(replace(before, written=self._known(before)))
+            memory.loops[s.var] = s.extent
+            self.units = list(units)
+            faults = list(self.body(s.body, (*path, (s, 0)), unit and Unit(s, path)))
+        self.units = after
+        yield from faults
+        whole = {memory.root(a.source) for a in s.body if isinstance(a, Alias) and a.offset is not None}
+        kept = before.written & memory.written | whole & memory.written
+        memory.restore(before)
+        memory.written = kept
+
+    def _known(self, before: Memory) -> set[str]:
+        """What is written when the second turn begins, of what is known outside."""
+        return {name for name in self.memory.written if name in before.buffers}
+
+
+def _swap_faults(memory: Memory, s: Swap) -> Iterator[str]:
+    one, two = memory.buffers.get(s.first), memory.buffers.get(s.second)
+    if one is None or two is None or {s.first, s.second} & memory.sources.keys():
+        yield "a swap of what is not reserved"
+        return
+    foreign = {b.name for b in (*memory.main.inputs, *memory.main.outputs, *memory.main.constants)}
+    if {s.first, s.second} & foreign:
+        yield "a swap of the caller's memory"
+    if replace(one, name="") != replace(two, name=""):
+        yield f"`{s.first}` and `{s.second}` are of different types"
+    memory.swap(s.first, s.second)
 
 
 @dataclass(slots=True)
-class _Memory:
+class Memory:
     """The buffers of main so far: whose memory each is, what has been written, where the arena holds it."""
 
     main: Main
@@ -62,6 +176,25 @@ class _Memory:
     sources: dict[str, str] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # bytes of the arena, at each sample of the symbols
+    loops: dict[Node, Dim | None] = field(default_factory=dict)  # variables of the loops around, and their ends
+    swaps: dict[str, set[str]] = field(default_factory=dict)  # what each buffer that swaps may hold the memory of
+
+    def swap(self, a: str, b: str) -> None:
+        """After the swap, each has been written if the other was before."""
+        both = self.swaps.get(a, {a}) | self.swaps.get(b, {b})
+        self.swaps.update((name, both) for name in both)
+        was = a in self.written, b in self.written
+        self.written -= {a, b}
+        self.written |= {name for name, written in ((b, was[0]), (a, was[1])) if written}
+
+    def state(self) -> Memory:
+        """What is known here; `restore` comes back to it."""
+        buffers, sources, written, loops = dict(self.buffers), dict(self.sources), set(self.written), dict(self.loops)
+        return replace(self, buffers=buffers, sources=sources, written=written, loops=loops)
+
+    def restore(self, before: Memory) -> None:
+        self.buffers, self.sources = dict(before.buffers), dict(before.sources)
+        self.written, self.loops = set(before.written), dict(before.loops)
 
     def root(self, name: str) -> str:
         """The buffer whose memory `name` is."""
@@ -83,8 +216,16 @@ class _Memory:
         """Remember where a planned buffer lies."""
         if s.offset is not None:
             ends = s.offset, index.add(s.offset, layout.size(s.buffer))
-            at = [tuple(index.evaluate(d, values) for d in ends) for values in samples(self.main.symbols)]
+            at = [tuple(index.evaluate(d, self._with_loops(values)) for d in ends) for values in samples(self.main.symbols)]
             self.spans[s.buffer.name] = [(b, e) for b, e in at]
+
+
+    def _with_loops(self, values: dict[str, int]) -> dict[str, int]:
+        """The values, and the variables of the loops around in their last turn."""
+        out = dict(values)
+        for var, extent in self.loops.items():
+            out[var["name"]] = 0 if extent is None else max(0, index.evaluate(extent, out) - 1)
+        return out
 
 
 @cache
@@ -112,22 +253,22 @@ def _constant_faults(module: Module, main: Main) -> Iterator[Fault]:
             yield b, f"the constant `{b.name}` is of shape {array.shape}"
 
 
-def _declare(memory: _Memory, buffers: tuple[Buffer, ...], owner: Any = None) -> Iterator[Fault]:
+def _declare(memory: Memory, buffers: tuple[Buffer, ...], owner: Any = None) -> Iterator[Fault]:
     for b in buffers:
         if b.name in memory.buffers:
             yield owner or memory.main, f"a second buffer named `{b.name}`"
         memory.buffers[b.name] = b
-        for why in _symbol_faults(memory.main, b.shape):
+        for why in _symbol_faults(memory, b.shape):
             yield owner or memory.main, why
 
 
-def _symbol_faults(main: Main, dims: tuple[Dim, ...]) -> Iterator[str]:
+def _symbol_faults(memory: Memory, dims: tuple[Dim, ...]) -> Iterator[str]:
     for s in index.symbols(dims):
-        if s not in main.symbols:
+        if s not in memory.main.symbols and s not in memory.loops:
             yield f"the symbol `{show(s)}` is not declared with these bounds"
 
 
-def _alias(memory: _Memory, s: Alias) -> Iterator[Fault]:
+def _alias(memory: Memory, s: Alias) -> Iterator[Fault]:
     """An alias names known memory; an output may be one: then it is declared already."""
     if s.source not in memory.buffers:
         yield s, f"`{s.source}` is no buffer"
@@ -135,12 +276,20 @@ def _alias(memory: _Memory, s: Alias) -> Iterator[Fault]:
     source = memory.buffers[s.source]
     if s.buffer.name in memory.sources or (s.buffer.name in memory.buffers and s.buffer not in memory.main.outputs):
         yield s, f"a second buffer named `{s.buffer.name}`"
-    if source.dtype != s.buffer.dtype or differ(index.product(source.shape), index.product(s.buffer.shape)):
+    if source.dtype != s.buffer.dtype or (s.offset is None and _sizes_differ(source, s.buffer)):
         yield s, f"`{s.buffer.name}` and `{s.source}` do not hold the same elements"
+    yield from ((s, why) for why in _symbol_faults(memory, (*s.buffer.shape, s.offset or 0)))
+    end = index.add(s.offset or 0, index.product(s.buffer.shape))
+    if s.offset is not None and (index.bounds(index.sub(index.product(source.shape), end))[1] or 0) < 0:
+        yield s, f"`{s.buffer.name}` ends outside of `{s.source}`"
     if source.order is not None or s.buffer.order is not None or source.pad or s.buffer.pad:
         yield s, "an alias of memory that is not row-major"
     memory.buffers[s.buffer.name] = s.buffer
     memory.sources[s.buffer.name] = s.source
+
+
+def _sizes_differ(a: Buffer, b: Buffer) -> bool:
+    return differ(index.product(a.shape), index.product(b.shape))
 
 
 def differ(a: Dim, b: Dim) -> bool:
@@ -152,17 +301,12 @@ def differ(a: Dim, b: Dim) -> bool:
 # --- launches ------------------------------------------------------------------------------------------
 
 
-def _launch_faults(
-    module: Module, main: Main, memory: _Memory, kernels: dict[str, Kernel], s: Launch, done: dict[int, Launch]
-) -> Iterator[str]:
+def _launch_faults(memory: Memory, kernels: dict[str, Kernel], s: Launch) -> Iterator[str]:
     kernel = kernels.get(s.kernel)
     if kernel is None:
         yield f"there is no kernel `{s.kernel}`"
         return
-    if s.number in done:
-        yield f"a second launch {s.number}"
-    yield from (f"it waits for launch {k}, which does not come before it" for k in s.after if k not in done)
-    yield from _symbol_faults(main, s.symbols)
+    yield from _symbol_faults(memory, s.symbols)
     if len(s.symbols) != len(kernel.symbols):
         yield f"{len(s.symbols)} values for the {len(kernel.symbols)} symbols of `{kernel.name}`"
         return
@@ -177,7 +321,7 @@ def _launch_faults(
         return
     for a, b in zip(s.arguments, parameters):
         yield from _argument_faults(memory.buffers[a], b, dict(zip(kernel.symbols, s.symbols)))
-    yield from _memory_faults(main, memory, kernel, s)
+    yield from _memory_faults(memory.main, memory, kernel, s)
 
 
 def _value_faults(kernel: Kernel, s: Launch) -> Iterator[str]:
@@ -202,7 +346,7 @@ def _argument_faults(given: Buffer, wanted: Buffer, values: dict[Node, Dim]) -> 
         yield f"{text}: memory of another order"
 
 
-def touched(kernel: Kernel, s: Launch, memory: _Memory) -> tuple[list[str], list[str]]:
+def touched(kernel: Kernel, s: Launch, memory: Memory) -> tuple[list[str], list[str]]:
     """The roots that a launch reads, and those it writes (its workspace among them once memory is planned)."""
     count = len(kernel.inputs)
     scratch = [name for b in kernel.workspace if (name := s.workspace(b)) in memory.buffers]
@@ -210,7 +354,7 @@ def touched(kernel: Kernel, s: Launch, memory: _Memory) -> tuple[list[str], list
     return reads, [memory.root(a) for a in (*s.arguments[count:], *scratch)]
 
 
-def _memory_faults(main: Main, memory: _Memory, kernel: Kernel, s: Launch) -> Iterator[str]:
+def _memory_faults(main: Main, memory: Memory, kernel: Kernel, s: Launch) -> Iterator[str]:
     """What it reads has been written and not overwritten since; what it writes is neither foreign nor what it reads."""
     reads, writes = touched(kernel, s, memory)
     yield from (
@@ -226,31 +370,3 @@ def _memory_faults(main: Main, memory: _Memory, kernel: Kernel, s: Launch) -> It
     for w in writes:
         memory.written -= {r for r in memory.written if r != w and memory.overlap(r, w) is not None}
     memory.written.update(writes)
-
-
-def _order_faults(memory: _Memory, kernels: dict[str, Kernel], launches: list[Launch]) -> Iterator[Fault]:
-    """Of two launches that touch the same bytes, one writing, the later must wait for the earlier, or for one that does."""
-    known = [s for s in launches if s.kernel in kernels and all(a in memory.buffers for a in s.arguments)]
-    uses = {s.number: touched(kernels[s.kernel], s, memory) for s in known}
-    before: dict[int, set[int]] = {}
-    for k, s in enumerate(known):
-        before[s.number] = set(s.after).union(*(before.get(a, set()) for a in s.after))
-        for p in known[:k]:
-            if p.number in before[s.number]:
-                continue
-            why = _conflict(memory, uses[p.number], uses[s.number])
-            if why is not None:
-                yield s, f"it does not wait for launch {p.number}: {why}"
-
-
-def _conflict(memory: _Memory, first: tuple[list[str], list[str]], then: tuple[list[str], list[str]]) -> str | None:
-    (reads, writes), (later_reads, later_writes) = first, then
-    pairs = itertools.chain(
-        itertools.product(writes, (*later_reads, *later_writes)),
-        itertools.product(reads, later_writes),
-    )
-    for a, b in pairs:
-        witness = memory.overlap(a, b)
-        if witness is not None:
-            return f"`{a}` and `{b}`: {witness}" if a != b else f"both use `{a}`"
-    return None

@@ -17,7 +17,7 @@ from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim
-from tcomp.ir.stmts import Launch, Main
+from tcomp.ir.stmts import Branch, Launch, Main, MainStmt, Repeat, bodies, flat
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import flops, launch_bytes, launch_flops
 
@@ -42,7 +42,7 @@ def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str,
         objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), data),),
         constants=constants,
         texts={**texts, "llvm": text},
-        report={**report, "flops": work, "bytes": _bytes(main, constants, data), "launches": _launches(program, main)},
+        report={**report, "flops": work, "bytes": _bytes(main, constants, data), "launches": _launches(program, main.body)},
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
         flops=work,
@@ -53,7 +53,7 @@ def emit_module(program: Module, machine: Machine) -> tuple[str, MainCode]:
     """The LLVM text of a module: the kernels that main launches, and main."""
     assert program.main is not None
     builder = ModuleBuilder()
-    launched = {s.kernel for s in program.main.body if isinstance(s, Launch)}
+    launched = {s.kernel for s in flat(program.main.body) if isinstance(s, Launch)}
     codes = {k.name: emit_kernel(builder, k, machine) for k in program.kernels if k.name in launched}
     code = emit_main(builder, program, codes, f"tcomp_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}", machine)
     return builder.text(), code
@@ -74,14 +74,24 @@ def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes) -> dict[str
     return {"arena": _dimension(main.arena), "constants": sum(c.data.nbytes for c in constants), "code": len(data)}
 
 
-def _launches(program: Module, main: Main) -> list[object]:
-    """Of each launch in order, as the profile reads it: kernel, number of phases, bytes of its buffers, flops."""
+def _launches(program: Module, body: tuple[MainStmt, ...]) -> list[object]:
+    """Of each unit in order, as the profile reads it: kernel, number of phases, bytes of its buffers, flops."""
     rows: list[object] = []
-    for s in main.body:
+    for s in body:
         if isinstance(s, Launch):
             kernel = program.kernel(s.kernel)
             rows.append([s.kernel, len(kernel.phases), _dimension(launch_bytes(s, kernel)), _dimension(launch_flops(s, kernel))])
+        elif isinstance(s, Branch | Repeat) and s.alone:
+            rows.append([_control_name(s), 1, 0, 0])
+        else:
+            rows += [row for inner in bodies(s) for row in _launches(program, inner)]
     return rows
+
+
+def _control_name(s: Branch | Repeat) -> str:
+    """What the report calls a control statement that one thread runs."""
+    kernels = dict.fromkeys(inner.kernel for inner in flat((s,)) if isinstance(inner, Launch))
+    return f"{'if' if isinstance(s, Branch) else 'repeat'} ({', '.join(kernels)})"
 
 
 def _port(buffer: Buffer) -> Port:

@@ -20,6 +20,12 @@ class Dims:
         self._exact: dict[Node, str] = {}
         self._rough: dict[Node, str] = {}
 
+    def inner(self, symbols: dict[str, str]) -> Dims:
+        """For blocks that those after them are not dominated by, such as a loop's body: what is known here, and more symbols."""
+        new = Dims(self._f, {**self._symbols, **symbols})
+        new._exact, new._rough = dict(self._exact), dict(self._rough)
+        return new
+
     def value(self, x: Dim) -> str:
         """`x` as an i64 operand. Division floors; by a symbol that is 0 it gives the dividend."""
         known = index.constant(x)

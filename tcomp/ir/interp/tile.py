@@ -391,14 +391,17 @@ class _MainRun:
             case Swap():
                 buffers = scope.buffers
                 buffers[s.first], buffers[s.second] = buffers[s.second], buffers[s.first]
-            case Branch():
-                self.run(s.then if self._holds(s.cond) else s.orelse)
-            case Repeat():
-                self._repeat(s)
+            case Branch() | Repeat():
+                before, self.planned = self.planned, self.planned and not s.alone  # one thread keeps to the text
+                self._control(s)
+                self.planned = before
             case _:
                 assert_never(s)
 
-    def _repeat(self, s: Repeat) -> None:
+    def _control(self, s: Branch | Repeat) -> None:
+        if isinstance(s, Branch):
+            self.run(s.then if self._holds(s.cond) else s.orelse)
+            return
         extent, step = None if s.extent is None else self.scope.dim(s.extent), 0
         while (extent is None or step < extent) and (s.go is None or self._holds(s.go)):
             _bind(s.var, step, self.scope)

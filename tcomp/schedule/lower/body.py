@@ -70,9 +70,8 @@ class Body:
         """Each result is computed in its target: what a group writes there is an alias of it."""
         computed = {o for g in groups for o in outputs_of(g)}
         for r, name in zip(func.results, targets):
-            base = r if r in computed else through_reshapes(r)
-            assert base in computed, f"the result {name} is not computed by any group"
-            self.names[base] = self.view(name, base.type.shape)
+            assert r in computed, f"the result {name} is not computed by any group"
+            self.names[r] = self.view(name, r.type.shape)
 
     def view(self, source: str, shape: tuple[Dim, ...]) -> str:
         """The name under which the memory of `source` is read with `shape`."""

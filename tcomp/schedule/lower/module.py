@@ -28,7 +28,7 @@ def lower(module: Module, machine: Machine) -> Module:
     program = Program(func, machine)
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
     taken = {b.name for b in inputs}
-    outputs = tuple(program.declare(fresh(name, taken), r) for name, r in zip(func.result_names, func.results))
+    outputs = tuple(program.declare(fresh(name, taken), r) for name, r in zip(func.result_names, module.func.results))
     body = Body(program, {p: b.name for p, b in zip(func.params, inputs)})
     body.lower(func, [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)

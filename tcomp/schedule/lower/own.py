@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tcomp.ir import index
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Node, rewrite, with_operands
 from tcomp.ir.ops import apply
@@ -15,7 +16,8 @@ from tcomp.passes.fusion import MOVEMENTS
 
 
 def with_own_memory(func: Func) -> Func:
-    """`func` with each result, and each value that a loop starts from, a value of its own."""
+    """`func` with each result, and each value that a loop starts from, a value of its own. A result that is a reshape of such a
+    value is replaced by it: it has the same elements in memory."""
     numbers = itertools.count()
 
     def change(n: Node, operands: tuple[Node, ...]) -> Node:
@@ -26,9 +28,13 @@ def with_own_memory(func: Func) -> Func:
     seen: set[Node] = set()
     for r in rewrite(func.results, change):
         base = through_reshapes(r)
-        own = base not in seen and _has_memory(base)
+        if base not in seen and _has_memory(base) and index.product(base.type.shape) == index.product(r.type.shape):
+            results.append(base)
+        elif r.op in MOVEMENTS - {"reshape"} and r not in results:
+            results.append(r)
+        else:
+            results.append(_copy(r, numbers))
         seen.add(base)
-        results.append(r if own or (r.op in MOVEMENTS - {"reshape"} and r not in results) else _copy(r, numbers))
     return replace(func, results=tuple(results))
 
 
