@@ -45,13 +45,18 @@ def _monoid(n: Node, m: Normaliser) -> Node | None:
 
 # --- casts -----------------------------------------------------------------------------------------
 
-_MANTISSA = {"bf16": (8, 127), "f16": (11, 15), "f32": (24, 127), "f64": (53, 1023)}  # digits, largest exponent
+_MANTISSA = {  # digits, largest exponent
+    "f4e2m1": (2, 2), "f8e4m3fn": (4, 8), "f8e5m2": (3, 15), "f8e4m3fnuz": (4, 7), "f8e5m2fnuz": (3, 15), "f8e8m0": (1, 127),
+    "bf16": (8, 127), "f16": (11, 15), "f32": (24, 127), "f64": (53, 1023),
+}  # fmt: skip
 
 
 def holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is one of `wide`."""
-    if wide == narrow or narrow.kind == "bool":
+    if wide == narrow or (narrow.kind == "bool" and not wide.is_storage):
         return True
+    if wide.is_float and wide.is_storage:
+        return False  # without infinities, NaN or minus zero, as the case may be
     if wide.kind == "bool" or (narrow.is_float and not wide.is_float):
         return False
     if narrow.is_float:

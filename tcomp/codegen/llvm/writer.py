@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tcomp.codegen.llvm.builder import FunctionBuilder
-from tcomp.ir.dtype import DType
+from tcomp.ir.dtype import STORED, DType
 from tcomp.ir.machine import LANES, Machine
 from tcomp.ir.node import Node, walk
 from tcomp.ir.tile import Window, window
@@ -30,6 +30,7 @@ REGISTER = {
     "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64",
     "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64",
     "f16": "float", "bf16": "float", "f32": "float", "f64": "double",
+    **{t.name: "i8" for t in STORED},  # only moved
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import aligned, pointwise, scalar, with_scalar
+from tcomp.frontend.onnx.narrow import converted
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
@@ -163,7 +164,7 @@ def cast_to(c: Context, x: Node) -> Node:
     """Before opset 6 the attribute is a name."""
     if c.opset < 6 and c.attributes["to"].type == 3:
         return cast(x, _by_name(c, c.string("to")))
-    return cast(x, c.dtype("to"))
+    return converted(c, x, c.dtype("to"))
 
 
 def _by_name(c: Context, name: str) -> DType:
@@ -176,7 +177,7 @@ def _by_name(c: Context, name: str) -> DType:
 
 @operator("CastLike", since=15)
 def cast_like(c: Context, x: Node, like: Node) -> Node:
-    return cast(x, like.type.dtype)
+    return converted(c, x, like.type.dtype)
 
 
 @operator("BitCast", since=26)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx import build, narrow
 from tcomp.frontend.onnx.build import along, with_scalar
 from tcomp.frontend.onnx.ops_conv import convolution
 from tcomp.frontend.onnx.ops_linear import matmul_of, shifted
@@ -44,27 +44,33 @@ def saturated(x: Node, t: DType) -> Node:
 
 @operator("QuantizeLinear", since=10)
 def quantize_linear(c: Context, x: Node, scale: Node, zero: Node | None = None) -> Node:
-    target = zero.type.dtype if zero is not None else c.dtype("output_dtype", dt.u8) if c.integer("output_dtype", 0) else dt.u8
-    if not target.is_integer or target.bits > 16:
+    """The division is in the precision of the scale, or as `precision` says."""
+    named = c.dtype("output_dtype") if c.integer("output_dtype", 0) else None
+    target = zero.type.dtype if zero is not None else named or dt.u8
+    if target.bits > 16 or target in (dt.bool_, dt.f16, dt.bf16, dt.f8e8m0):
         raise c.unsupported(f"quantisation to {target}")
     shape, axis = x.type.shape, _axis(c, x.type.rank)
-    s = _fitted(c, cast(scale, dt.f32), shape, axis)
-    q = apply("round", apply("div", cast(x, dt.f32), s))
+    work = c.dtype("precision") if c.integer("precision", 0) else scale.type.dtype
+    work = work if work.is_float and not work.is_storage else dt.f32
+    q = apply("div", cast(x, work), _fitted(c, cast(scale, work), shape, axis))
+    q = cast(apply("round", q) if target.is_integer else q, dt.f32)
     if zero is not None:
         q = apply("add", q, _fitted(c, cast(zero, dt.f32), shape, axis))
-    return saturated(q, target)
+    if target.is_integer:
+        return saturated(q, target)
+    return narrow.converted(c, q, target)
 
 
 @operator("DequantizeLinear", since=10)
 def dequantize_linear(c: Context, x: Node, scale: Node, zero: Node | None = None) -> Node:
-    if not x.type.dtype.is_integer:
-        raise c.unsupported(f"dequantisation of {x.type.dtype}")
-    shape, axis = x.type.shape, _axis(c, x.type.rank)
-    wide = cast(x, dt.i32)
+    shape, axis, t = x.type.shape, _axis(c, x.type.rank), x.type.dtype
+    wide = cast(x, dt.i32 if t.is_integer else dt.f32)
     if zero is not None:
-        wide = apply("sub", wide, _fitted(c, cast(zero, dt.i32), shape, axis))
+        wide = apply("sub", wide, _fitted(c, cast(zero, wide.type.dtype), shape, axis))
     target = c.dtype("output_dtype") if c.integer("output_dtype", 0) else scale.type.dtype
-    work = dt.accumulator(scale.type.dtype)
+    if not target.is_float or target.is_storage:
+        raise c.unsupported(f"dequantisation to {target}")
+    work = target if target == dt.f64 else dt.f32
     return cast(apply("mul", cast(wide, work), _fitted(c, cast(scale, work), shape, axis)), target)
 
 

@@ -26,11 +26,11 @@ INT, FLOAT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 2, 1, 3, 4, 5, 6, 7, 
 _DTYPES: dict[int, DType] = {
     1: dt.f32, 2: dt.u8, 3: dt.i8, 4: dt.u16, 5: dt.i16, 6: dt.i32, 7: dt.i64,
     9: dt.bool_, 10: dt.f16, 11: dt.f64, 12: dt.u32, 13: dt.u64, 16: dt.bf16,
+    17: dt.f8e4m3fn, 18: dt.f8e4m3fnuz, 19: dt.f8e5m2, 20: dt.f8e5m2fnuz, 21: dt.u4, 22: dt.i4, 23: dt.f4e2m1, 24: dt.f8e8m0,
+    25: dt.u2, 26: dt.i2,
 }  # fmt: skip
 NUMBERS: dict[DType, int] = {v: k for k, v in _DTYPES.items()}
-_NAMES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz",
-          19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0",
-          25: "uint2", 26: "int2"}  # fmt: skip
+_NAMES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128"}
 _FIELDS = {1: "float_data", 7: "int64_data", 11: "double_data", 12: "uint64_data", 13: "uint64_data"}  # others: int32_data
 
 
@@ -87,7 +87,8 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
         return _external(tensor, dtype, shape, folder, what)
     if tensor.HasField("segment"):
         raise Error("TC0202", f"{what} in segments is not supported")
-    flat = _raw(tensor.raw_data, dtype, what) if tensor.raw_data else _typed(tensor, dtype, math.prod(shape), what)
+    count = math.prod(shape)
+    flat = _raw(tensor.raw_data, dtype, count, what) if tensor.raw_data else _typed(tensor, dtype, count, what)
     if flat.size != math.prod(shape):
         raise Error("TC0201", f"{what} of shape {list(shape)} holds {flat.size} elements", f"{math.prod(shape)}")
     return _sealed(flat.reshape(shape))
@@ -98,20 +99,41 @@ def _sealed(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _raw(data: bytes, dtype: DType, what: str) -> np.ndarray:
+def packed_bytes(count: int, dtype: DType) -> int:
+    """Bytes that a file has for `count` elements: those of less than a byte lie close together."""
+    return -(-count * dtype.bits // 8)
+
+
+def _unpacked(data: np.ndarray, count: int, dtype: DType) -> np.ndarray:
+    """Elements of less than a byte, one for each byte; in the file the first is the lowest bits."""
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    codes = (data[:, None] >> shifts) & np.uint8(2**dtype.bits - 1)
+    return codes.reshape(-1)[:count].view(to_numpy(dtype))
+
+
+def _raw(data: bytes, dtype: DType, count: int, what: str) -> np.ndarray:
+    if dtype.bits < 8:
+        if len(data) != packed_bytes(count, dtype):
+            raise Error("TC0201", f"{what} holds {len(data)} bytes", f"{packed_bytes(count, dtype)}")
+        return _unpacked(np.frombuffer(data, np.uint8), count, dtype)
     if len(data) % dtype.bytes:
         raise Error("TC0201", f"{what} holds {len(data)} bytes", f"a multiple of {dtype.bytes}")
-    x = np.frombuffer(data, to_numpy(dtype).newbyteorder("<") if dtype != dt.bf16 else to_numpy(dtype))
+    x = np.frombuffer(data, to_numpy(dtype).newbyteorder("<") if to_numpy(dtype).isbuiltin == 1 else to_numpy(dtype))
     if dtype == dt.bool_:
         return np.asarray(x.view(np.uint8) != 0)
     return x.astype(to_numpy(dtype), copy=False)
 
 
 def _typed(tensor: Any, dtype: DType, count: int, what: str) -> np.ndarray:
-    """The elements of the typed field: bits of 16-bit floats and small integers come in int32_data."""
+    """The elements of the typed field: bits of 16-bit floats and small integers come in int32_data, those of less than a byte
+    packed into bytes."""
     values = getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data"))
-    if len(values) != count:
-        raise Error("TC0201", f"{what} holds {len(values)} elements", f"{count}")
+    held = packed_bytes(count, dtype) if dtype.bits < 8 else count
+    if len(values) != held:
+        raise Error("TC0201", f"{what} holds {len(values)} elements", f"{held}")
+    if dtype.is_storage:
+        codes = np.array(values, np.int64).astype(np.uint8)
+        return _unpacked(codes, count, dtype) if dtype.bits < 8 else codes.view(to_numpy(dtype))
     if dtype.is_float and dtype.bits == 16:
         bits = np.array(values, np.int32).astype(np.uint16)
         return bits.view(np.float16 if dtype == dt.f16 else ml_dtypes.bfloat16)
@@ -123,7 +145,8 @@ def _typed(tensor: Any, dtype: DType, count: int, what: str) -> np.ndarray:
 def _external(tensor: Any, dtype: DType, shape: tuple[int, ...], folder: Path | None, what: str) -> np.ndarray:
     entries = {text(e.key): text(e.value) for e in tensor.external_data}
     path = _inside(entries.get("location", ""), folder, what)
-    offset, size = _number(entries, "offset", 0, what), math.prod(shape) * dtype.bytes
+    count = math.prod(shape)
+    offset, size = _number(entries, "offset", 0, what), packed_bytes(count, dtype)
     length = _number(entries, "length", size, what)
     if length != size or offset + size > path.stat().st_size:
         found = f"{what}: {length} bytes at {offset} of {path.name}, which has {path.stat().st_size}"
@@ -133,6 +156,8 @@ def _external(tensor: Any, dtype: DType, shape: tuple[int, ...], folder: Path | 
     data = np.memmap(path, np.uint8, "r", offset, (size,))
     if dtype == dt.bool_:
         return _sealed((np.asarray(data) != 0).reshape(shape))
+    if dtype.bits < 8:
+        return _sealed(_unpacked(np.asarray(data), count, dtype).reshape(shape))
     return _sealed(np.asarray(data).view(to_numpy(dtype)).reshape(shape))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from tcomp.ir import layout
@@ -37,7 +38,7 @@ def garbage(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     t = to_numpy(dtype)
     if dtype.is_float:
         return np.full(shape, np.nan, t)
-    return np.full(shape, True if dtype.kind == "bool" else np.iinfo(t).max - 2, t)
+    return np.full(shape, True if dtype.kind == "bool" else int(ml_dtypes.iinfo(t).max) - (2 if dtype.bits > 2 else 0), t)
 
 
 def blocks(buffer: Buffer) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from tcomp.ir.ops.table import (
     Type,
     register,
     require_axis,
+    require_computed,
     require_dtype,
     require_same_dtype,
     show_shape,
@@ -207,6 +208,7 @@ def _sort_order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 
 
 def _infer_sort(x: TensorType, axis: int, descending: bool) -> Type:
+    require_computed("sort", (x,))
     require_axis("sort", axis, x.rank)
     return TupleType((x, TensorType(dt.i64, x.shape)))
 
@@ -230,6 +232,7 @@ register(
 
 
 def _infer_top_k(x: TensorType, k: Dim, axis: int, largest: bool) -> Type:
+    require_computed("top_k", (x,))
     require_axis("top_k", axis, x.rank)
     size = x.shape[axis]
     if isinstance(k, int) and isinstance(size, int) and not 0 <= k <= size:

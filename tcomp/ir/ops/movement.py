@@ -11,7 +11,17 @@ from tcomp.errors import Error
 from tcomp.ir import index
 from tcomp.ir.dtype import DType, from_numpy, to_numpy
 from tcomp.ir.node import Dim, Node, node
-from tcomp.ir.ops.table import MOVEMENT, SOURCE, OpDef, Type, register, require_axis, require_same_dtype, show_shape
+from tcomp.ir.ops.table import (
+    MOVEMENT,
+    SOURCE,
+    OpDef,
+    Type,
+    register,
+    require_axis,
+    require_computed,
+    require_same_dtype,
+    show_shape,
+)
 from tcomp.ir.types import TensorType
 
 
@@ -73,6 +83,7 @@ def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray:
 
 def _infer_iota(shape: tuple[Dim, ...], axis: int, dtype: DType) -> Type:
     require_axis("iota", axis, len(shape))
+    require_computed("iota", (TensorType(dtype, shape),))
     return TensorType(dtype, shape)
 
 
@@ -80,6 +91,7 @@ register(OpDef("iota", SOURCE, 0, ("shape", "axis", "dtype"), _infer_iota, _iota
 
 
 def _infer_dimension(dim: Dim, dtype: DType) -> Type:
+    require_computed("dimension", (TensorType(dtype, ()),))
     return TensorType(dtype, ())
 
 

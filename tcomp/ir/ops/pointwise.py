@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from tcomp.ir import dtype as dt
-from tcomp.ir.dtype import DType, to_numpy
+from tcomp.ir.dtype import DType, from_numpy, to_numpy
 from tcomp.ir.ops.table import (
     POINTWISE,
     OpDef,
     Type,
     register,
+    require_computed,
     require_dtype,
     require_same_dtype,
     require_same_shape,
@@ -45,6 +46,7 @@ def _infer(name: str, rule: Rule, result: DType | None) -> Callable[..., Type]:
     def infer(*types: TensorType) -> Type:
         require_same_shape(name, types)
         require_same_dtype(name, types)
+        require_computed(name, types)
         require_dtype(name, types[0], *rule)
         return TensorType(result or types[0].dtype, types[0].shape)
 
@@ -228,14 +230,20 @@ def _infer_to(x: TensorType, dtype: DType) -> Type:
 
 def cast_array(x: np.ndarray, dtype: DType) -> np.ndarray:
     """`x` converted: floats to integers truncate (out of range and NaN as the conversion instructions of 64-bit integers
-    give, then wrapped to the width), floats to narrower floats round once, anything to bool is `x != 0`."""
-    target = to_numpy(dtype)
+    give, then wrapped to the width), floats to narrower floats round once, anything to bool is `x != 0`. To an 8-bit or smaller
+    float it goes by f32; what is too large becomes infinity or NaN (f4e2m1: the largest number; of NaN: 0)."""
+    target, source = to_numpy(dtype), from_numpy(x.dtype)
+    assert source is not None
     if dtype.kind == "bool":
         return np.asarray(x != 0)
-    if x.dtype.kind not in "biu" and dtype.is_integer:
+    if source.is_float and dtype.is_integer:
         with np.errstate(invalid="ignore"):
             return np.asarray(_float_to_integer(x, target))
-    return np.asarray(x).astype(target)
+    if dtype.is_float and dtype.is_storage and source != dtype:
+        single = np.asarray(x).astype(np.float32)
+        return (np.where(np.isnan(single), np.float32(0), single) if dtype == dt.f4e2m1 else single).astype(target)
+    small = source.is_integer and source.is_storage and dtype.is_storage  # ml_dtypes has no direct way
+    return np.asarray(x.astype(np.int8) if small else x).astype(target)
 
 
 def _float_to_integer(x: np.ndarray, target: np.dtype) -> np.ndarray:
@@ -253,7 +261,7 @@ register(
 
 
 def _infer_bitcast(x: TensorType, dtype: DType) -> Type:
-    require_dtype("bitcast", x, lambda t: t.bits == dtype.bits, f"a dtype of {dtype.bits} bits")
+    require_dtype("bitcast", x, lambda t: t.bytes == dtype.bytes, f"a dtype of {dtype.bytes * 8} bits")
     return TensorType(dtype, x.shape)
 
 
@@ -265,6 +273,6 @@ register(
         ("dtype",),
         _infer_bitcast,
         lambda x, dtype: x.view(to_numpy(dtype)),
-        "the same bits read as another dtype of the same width",
+        "the same bits read as another dtype of the same width; elements of less than a byte are the low bits of one",
     )
 )

@@ -7,7 +7,7 @@ operands of exactly matching types: frontends write broadcasts and casts out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,12 @@ def require_dtype(name: str, t: TensorType, allowed: Callable[[DType], bool], ex
     """TC0103 unless `allowed(dtype)`."""
     if not allowed(t.dtype):
         raise Error("TC0103", f"`{name}` of {t.dtype}", expected)
+
+
+def require_computed(name: str, types: Sequence[TensorType]) -> None:
+    """TC0103 for a storage dtype: its elements are only moved and converted."""
+    for t in types:
+        require_dtype(name, t, lambda d: not d.is_storage, "a dtype that is computed with: convert it first")
 
 
 def require_axis(name: str, axis: int, rank: int) -> None:
