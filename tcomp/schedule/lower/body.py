@@ -20,6 +20,7 @@ from tcomp.ir.types import Buffer
 from tcomp.ir.work import nodes_work
 from tcomp.passes.fusion import CONTROL, Group, fuse
 from tcomp.schedule.lower import alone, contraction, convolution, loops
+from tcomp.schedule.lower.legal import require_known
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.own import through_reshapes, with_own_memory
 from tcomp.schedule.lower.parts import Context, Lowered
@@ -54,6 +55,7 @@ class Body:
 
     def lower(self, func: Func, targets: list[str]) -> None:
         """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets`."""
+        require_known(func, {*LOWERING, *CONTROL, "reduce", "copy"})
         groups = fuse(func)
         self._name_results(func, groups, targets)
         memory = {*self.names, *(o for g in groups for o in outputs_of(g))}
@@ -103,7 +105,9 @@ class Body:
 
     def _place(self, n: Node) -> str:
         """The buffer that holds the value of `n`, with its shape."""
-        base = n if n in self.names or n.op == "constant" else through_reshapes(n)
+        base = n
+        while base.op == "reshape" and base not in self.names:
+            base = base.operands[0]
         if base not in self.names:
             assert base.op == "constant", f"{base.op} is read before it is computed"
             self.names[base] = self.program.constant(base)

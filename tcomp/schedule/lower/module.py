@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tcomp.ir import index
 from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node
-from tcomp.ir.stmts import Kernel, Main
+from tcomp.ir.stmts import Assert, Kernel, Main
 from tcomp.ir.types import Buffer
 from tcomp.schedule.lower.body import Body
+from tcomp.schedule.lower.legal import demands
 from tcomp.schedule.lower.own import with_own_memory
 
 
@@ -32,11 +34,18 @@ def lower(module: Module, machine: Machine) -> Module:
     body = Body(program, {p: b.name for p, b in zip(func.params, inputs)})
     body.lower(func, [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)
-    main = Main(inputs, outputs, constants, tuple(func.symbols()), tuple(body.statements))
+    main = Main(inputs, outputs, constants, tuple(func.symbols()), (*_demanded(program), *body.statements))
     return replace(
         module, stage="tile", func=func, kernels=program.named_kernels(), main=main, constants=program.constants,
         nodes=tuple(program.place(n) for n in program.checked), realised=tuple(program.realised),
     )  # fmt: skip
+
+
+def _demanded(program: Program) -> list[Assert]:
+    """What the program's sizes must satisfy, checked before anything runs."""
+    known = set(program.func.symbols())
+    asked = [(n, d) for n, d in demands(program.func.nodes()) if known.issuperset(index.symbols([d]))]
+    return [Assert(d, program.node_number(n)) for n, d in asked]
 
 
 @dataclass(slots=True)
