@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ class Module:
 
     constants: the values of main's constant buffers, by name, row-major (a kernel's packing is explicit). nodes: what a
     status word's low half numbers (the user's place). realised: how each operation of the graph was realised, for the report.
+    algebra: what became of each window that was saturated, as JSON data, for the report.
     """
 
     stage: str
@@ -29,6 +31,7 @@ class Module:
     nodes: tuple[str, ...] = ()
     realised: tuple[tuple[str, str], ...] = ()
     target: str = "cpu"
+    algebra: tuple[dict[str, Any], ...] = ()
 
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)

@@ -1,0 +1,181 @@
+"""`Engine`: an egglog e-graph of index terms, and `Frozen`, what is in it as plain data.
+
+The program of rules is read once; each window is built between a push and a pop. Only the worker process imports this: egglog has
+neither a node limit nor a timeout. `EGraph.freeze` and `value_to_*` are not egglog's documented interface: its version is pinned.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcomp.passes.egraph.rule import IndexRule
+from tcomp.passes.egraph.spelling import ANALYSES, CONSTRUCTORS, prelude, spell_names, spell_rows
+from tcomp.passes.egraph.terms import EMPTY, Names, Row, elements
+
+_RUN = "(run-schedule (saturate (run analysis) (run simplify)))"
+
+
+@dataclass(frozen=True, slots=True)
+class ENode:
+    """One way to make the value of a class, from the values of other classes."""
+
+    cls: int
+    op: str
+    attrs: tuple[Any, ...]
+    kids: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
+        return self.op, self.attrs, self.kids
+
+
+@dataclass(slots=True)
+class Frozen:
+    """An e-graph as data. given: keys of the e-nodes of the text as written; rows: class of each row of the request."""
+
+    nodes: list[ENode]
+    free: dict[int, Names]
+    weights: set[int]
+    bounded: set[int]
+    exps: set[int]  # classes of exps that the text has
+    rows: list[int]
+    sizes: dict[str, int]
+    given: set[Any] = field(default_factory=set)
+
+    def members(self) -> dict[int, list[ENode]]:
+        out: dict[int, list[ENode]] = defaultdict(list)
+        for n in self.nodes:
+            out[n.cls].append(n)
+        return out
+
+    def elements(self, cls: int) -> int:
+        return elements(self.sizes, self.free.get(cls, EMPTY))
+
+
+class Engine:
+    """Runs rulesets by name and reads sizes and contents."""
+
+    def __init__(self, rules: Sequence[IndexRule]) -> None:
+        from egglog.bindings import EGraph
+
+        self.rules = tuple(rules)
+        self.egraph = EGraph()
+        self._run(prelude(rules))
+
+    def _run(self, program: str) -> list[Any]:
+        return list(self.egraph.run_program(*self.egraph.parse_program(program)))
+
+    def open(self, rows: Sequence[Row], sizes: dict[str, int], marked: bool = True) -> None:
+        """A new window. marked: exps of the text as written are known as such."""
+        self._run("(push)\n" + spell_rows(rows) + "\n" + spell_names(sizes))
+        if marked:
+            self._run("(run-schedule (run mark))")
+        self.settle()
+
+    def close(self) -> None:
+        self._run("(pop)")
+
+    def settle(self) -> None:
+        """Analyses and simplifications to their fixpoint."""
+        self._run(_RUN)
+
+    def apply(self, ruleset: str) -> tuple[int, bool]:
+        """Run one rule once: how many matches, whether anything changed."""
+        (output,) = self._run(f"(run-schedule (run {ruleset}))")
+        report = output.report
+        return sum(report.num_matches_per_rule.values()), report.updated
+
+    def size(self) -> int:
+        """E-nodes that stand for terms."""
+        (output,) = self._run("(print-size)")
+        return sum(count for name, count in output.sizes if name in CONSTRUCTORS)
+
+    def freeze(self, rows: Sequence[Row], sizes: dict[str, int]) -> Frozen:
+        """The e-graph as data; `rows` are those it was opened with."""
+        return _Reader(self.egraph).frozen(rows, sizes)
+
+
+class _Reader:
+    """Reads rows of egglog's tables; classes get small numbers in the order met."""
+
+    def __init__(self, egraph: Any) -> None:
+        self.egraph = egraph
+        self.numbers: dict[Any, int] = {}
+        self.read: dict[tuple[str, Any], Any] = {}
+
+    def frozen(self, rows: Sequence[Row], sizes: dict[str, int]) -> Frozen:
+        functions = self.egraph.freeze().functions
+        lets = {name[2:]: f.rows[0].output for name, f in functions.items() if f.is_let_binding and name.startswith("$t")}
+        out = Frozen([], {}, set(), set(), set(), [self._class(lets[str(k)]) for k in range(len(rows))], dict(sizes))
+        for name in CONSTRUCTORS:
+            f = functions.get(name)
+            for r in f.rows if f is not None else ():
+                values = [self._value(sort, v) for sort, v in zip(f.input_sorts, r.inputs)]
+                out.nodes.append(_enode(name, self._class(r.output), values))
+        tables: dict[str, Any] = {name: functions[name].rows if name in functions else () for name in ANALYSES}
+        out.free = {self._class(r.inputs[0]): self._value("Names", r.output) for r in tables["fi"]}
+        for target, name in ((out.weights, "isw"), (out.bounded, "bounded"), (out.exps, "given")):
+            target.update(self._class(r.inputs[0]) for r in tables[name])
+        out.given = {_given(row, out.rows) for row in rows}
+        return out
+
+    def _class(self, value: Any) -> int:
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def _value(self, sort: str, value: Any) -> Any:
+        if sort == "E":
+            return self._class(value)
+        key = (sort, value)
+        if key not in self.read:
+            self.read[key] = self._decoded(sort, value)
+        return self.read[key]
+
+    def _decoded(self, sort: str, value: Any) -> Any:
+        e = self.egraph
+        match sort:
+            case "i64":
+                return e.value_to_i64(value)
+            case "f64":
+                return e.value_to_f64(value)
+            case "String":
+                return e.value_to_string(value)
+            case "Bag":
+                return tuple(sorted(self._class(v) for v in e.value_to_multiset(value)))
+            case "Names":
+                return frozenset(e.value_to_string(v) for v in e.value_to_set(value))
+        return tuple(e.value_to_string(v) for v in e.value_to_vec(value))
+
+
+def _enode(name: str, cls: int, v: list[Any]) -> ENode:
+    match name:
+        case "leaf" | "wt":
+            return ENode(cls, "leaf", (v[0], v[1], name == "wt"), ())
+        case "const":
+            return ENode(cls, "const", (v[0],), ())
+        case "ein":
+            return ENode(cls, "ein", (tuple(sorted(v[0])),), v[1])
+        case "add":
+            return ENode(cls, "add", (), v[0])
+        case "un":
+            return ENode(cls, "un", (v[0],), (v[1],))
+        case "bin" | "tri":
+            return ENode(cls, name, (v[0],), tuple(v[1:]))
+        case "cat":
+            return ENode(cls, "cat", (v[0], v[1], v[3]), (v[2], v[4]))
+    return ENode(cls, "max" if name == "rmax" else name, tuple(v[:-1]), (v[-1],))
+
+
+def _given(row: Row, classes: Sequence[int]) -> Any:
+    """The key of the e-node of a row of the request."""
+    op, attrs, kids = row
+    of = tuple(classes[k] for k in kids)
+    return op, attrs, tuple(sorted(of)) if op in ("ein", "add") else of
+
+
+def rules_named(rules: Iterable[IndexRule], names: Iterable[str]) -> tuple[IndexRule, ...]:
+    """The rules of these names, in their own order."""
+    wanted = set(names)
+    return tuple(r for r in rules if r.name in wanted)

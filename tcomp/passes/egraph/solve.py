@@ -1,0 +1,148 @@
+"""One window from request to answer: saturate, merge, price, extract, and write the choice as rows again.
+
+request: rows, roots (numbers of rows), sizes, rates, budget (of `schedule.Budget`), rules (names), merge, extract (seconds).
+answer: rows in which every sum of products has at most two factors, roots (numbers of these rows), and what the report shows.
+Runs in the worker process; tests call it directly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tcomp.passes.egraph.cost import FORBIDDEN, UNIT, Costs, Factor, Plan, rates_from
+from tcomp.passes.egraph.engine import Engine, ENode, Frozen, rules_named
+from tcomp.passes.egraph.extract import Choice, Problem, cost_of, extract, greedy
+from tcomp.passes.egraph.merge import merge
+from tcomp.passes.egraph.schedule import Budget, Run, saturate
+from tcomp.passes.egraph.terms import EMPTY, Names, Terms, from_json, to_json
+
+Json = Mapping[str, Any]
+
+
+def solve(engine: Engine, request: Json) -> dict[str, Any]:
+    """The answer to a request. ValueError where a result cannot be made."""
+    rows = from_json(request["rows"])
+    rules = rules_named(engine.rules, request["rules"])
+    start = time.perf_counter()
+    engine.open(rows, dict(request["sizes"]))
+    try:
+        run = saturate(engine, rules, Budget(**request["budget"]))
+        graph = engine.freeze(rows, request["sizes"])
+    finally:
+        engine.close()
+    saturated = time.perf_counter()
+    groups = merge(graph) if request["merge"] else 0
+    answer = _extracted(graph, request, groups)
+    report = {"saturation": saturated - start, "extraction": time.perf_counter() - saturated, **_account(run)}
+    return {**answer, "report": {**report, **answer["report"], "enodes": len(graph.nodes)}}
+
+
+def _account(run: Run) -> dict[str, Any]:
+    return {"why": run.why, "turns": run.turns, "fired": dict(run.fired)}
+
+
+def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
+    """The best choice as rows, with its cost and that of the text as written, in seconds."""
+    roots = tuple(graph.rows[r] for r in request["roots"])
+    costs = Costs(graph, rates_from(request["rates"]), frozenset(roots))
+    priced: dict[int, list[tuple[int, ENode]]] = {}
+    given: dict[int, list[tuple[int, ENode]]] = {}
+    for n in graph.nodes:
+        cost = costs.of(n)
+        if cost < FORBIDDEN:
+            priced.setdefault(n.cls, []).append((cost, n))
+        if n.key in graph.given:
+            given.setdefault(n.cls, []).append((cost, n))
+    (best,) = extract(Problem(priced, roots), request["extract"])
+    written = Problem(given, roots)
+    choice = greedy(written)
+    before = cost_of(written, choice) if choice is not None else best.cost
+    writer = _Writer(graph, costs, best.choice)
+    numbers = [writer.row(r) for r in roots]
+    merged = sum(n.op == "cat" for n in best.choice.values())
+    report = {"before": before * UNIT, "after": best.cost * UNIT, "how": best.how, "merges": min(groups, merged)}
+    sizes = {n: s for n, s in graph.sizes.items() if n not in request["sizes"]}
+    return {"rows": to_json(writer.terms.rows), "roots": numbers, "sizes": sizes, "report": report}
+
+
+class _Writer:
+    """Writes a choice as rows; sums of more than two factors become pairs, in the order that was priced."""
+
+    def __init__(self, graph: Frozen, costs: Costs, choice: Choice) -> None:
+        self.graph, self.costs, self.choice = graph, costs, choice
+        self.terms = Terms()
+        self._done: dict[int, int] = {}
+
+    def row(self, cls: int) -> int:
+        """The row that makes a class. Iterative: a window is a deep chain."""
+        stack = [cls]
+        while stack:
+            c = stack[-1]
+            missing = [k for k in self.choice[c].kids if k not in self._done] if c not in self._done else []
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if c not in self._done:
+                self._done[c] = self._written(self.choice[c])
+        return self._done[cls]
+
+    def _written(self, n: ENode) -> int:
+        kids = [self._done[k] for k in n.kids]
+        if n.op != "ein" or len(kids) < 3:
+            return self.terms.row(n.op, n.attrs, kids)
+        pairs = sorted(zip(map(self.costs.factor, n.kids), kids), key=lambda p: (sorted(p[0].names), p[0].weight, p[0].moved))
+        factors = tuple(f for f, _ in pairs)
+        plan = self.costs.sizes.contract(factors, frozenset(n.attrs[0])).plan
+        return _Paired(self.terms, factors, [k for _, k in pairs], frozenset(n.attrs[0])).top(plan)
+
+
+class _Paired:
+    """A sum of products as products of two, along a plan."""
+
+    def __init__(self, terms: Terms, factors: Sequence[Factor], rows: Sequence[int], summed: Names) -> None:
+        self.terms, self.factors, self.rows, self.summed = terms, factors, rows, summed
+
+    def top(self, plan: Plan) -> int:
+        names = EMPTY.union(*(f.names for f in self.factors))
+        row, _ = self._made(plan, self.summed)
+        absent = self.summed - names
+        return self.terms.ein(absent, row) if absent else row
+
+    def _made(self, plan: Plan, inside: Names) -> tuple[int, Names]:
+        """The row of a plan summed over the indices `inside` that only it has, and its indices."""
+        if isinstance(plan, int):
+            names = self.factors[plan].names
+            over = names & inside
+            return (self.terms.ein(over, self.rows[plan]) if over else self.rows[plan]), names - over
+        left, right = plan
+        mine, yours = _names(left, self.factors), _names(right, self.factors)
+        a, left_names = self._made(left, inside - yours)
+        b, right_names = self._made(right, inside - mine)
+        over = (left_names | right_names) & inside
+        return self.terms.ein(over, a, b), (left_names | right_names) - over
+
+
+def _names(plan: Plan, factors: Sequence[Factor]) -> Names:
+    if isinstance(plan, int):
+        return factors[plan].names
+    return _names(plan[0], factors) | _names(plan[1], factors)
+
+
+def request_of(
+    terms: Terms, roots: Sequence[int], rates: Json, rules: Sequence[str], budget: Budget, extract_seconds: float = 1.0
+) -> dict[str, Any]:
+    """The request for a table of rows; equal windows give equal requests."""
+    return {
+        "rows": to_json(terms.rows),
+        "roots": list(roots),
+        "sizes": dict(terms.sizes),
+        "rates": dict(rates),
+        "budget": asdict(budget),
+        "rules": list(rules),
+        "merge": True,
+        "extract": extract_seconds,
+    }

@@ -1,0 +1,137 @@
+"""The worker: one process beside the compiler's own that saturates windows, a request and an answer being a line of JSON each.
+
+`python -m tcomp.passes.egraph.worker BYTES` serves standard input; egglog has neither a node limit nor a timeout, so the
+process has a limit on its memory and is killed when an answer is late. `Worker.ask` gives None with the reason then, and the
+next request starts another process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tcomp.passes.egraph.terms import dump
+
+MEMORY = 3 << 30  # bytes of address space
+START = 60.0  # seconds for the process to come up
+
+
+class Worker:
+    """A persistent process that answers requests one at a time; safe to share between threads."""
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self.memory = memory
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any] | None, str]:
+        """The answer, or None and why there is none: `time`, `memory` or what went wrong."""
+        with self._lock:
+            process = self._started()
+            if process is None:
+                return None, "the worker did not start"
+            line = self._exchange(process, dump(request), seconds)
+            if line is None:
+                late = process.poll() is None
+                self.stop()
+                return None, "time" if late else "memory"
+        answer = json.loads(line)
+        return (None, answer["failed"]) if "failed" in answer else (answer, "")
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def start(self) -> bool:
+        """Have the process up; whether it is."""
+        with self._lock:
+            return self._started() is not None
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self.stop()
+        command = [sys.executable, "-m", __name__, str(self.memory)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        atexit.register(self.stop)
+        if _read_line(self._process, START) != b"ready":
+            self.stop()
+        return self._process
+
+    @staticmethod
+    def _exchange(process: subprocess.Popen[bytes], line: str, seconds: float) -> bytes | None:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        return _read_line(process, seconds)
+
+
+def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+    """A line that the process writes within `seconds`; None where it ends or is late."""
+    assert process.stdout is not None
+    until = time.monotonic() + seconds
+    parts: list[bytes] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, until - time.monotonic())):
+            chunk = process.stdout.read1(1 << 16)  # type: ignore[attr-defined]
+            if not chunk:
+                process.wait()
+                return None
+            parts.append(chunk)
+            if chunk.endswith(b"\n"):
+                return b"".join(parts)[:-1]
+    return None
+
+
+def serve(memory: int) -> None:
+    """Answer requests until standard input ends."""
+    import resource
+
+    from tcomp.passes.egraph.engine import Engine
+    from tcomp.passes.egraph.extract import warm
+    from tcomp.passes.rules.families import RULES
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    warm()
+    engine = Engine(RULES)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        answer, engine = _answered(engine, json.loads(line))
+        print(dump(answer), flush=True)
+
+
+def _answered(engine: Any, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    """The answer to one request. After a failure the e-graph is in an unknown state: a new one takes over."""
+    from tcomp.passes.egraph.engine import Engine
+    from tcomp.passes.egraph.solve import solve
+
+    try:
+        return solve(engine, request), engine
+    except MemoryError:
+        sys.exit(1)
+    except BaseException as fault:  # a panic of egglog is no Exception
+        if isinstance(fault, KeyboardInterrupt | SystemExit):
+            raise
+        return {"failed": f"{type(fault).__name__}: {fault}"[:200]}, Engine(engine.rules)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

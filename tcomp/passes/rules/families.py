@@ -1,0 +1,20 @@
+"""The rules of the e-graph, by family. `RULES` holds all of them, each name once."""
+
+from tcomp.passes.egraph.rule import IndexRule
+from tcomp.passes.rules.convolution import CONVOLUTION
+from tcomp.passes.rules.linear import LINEAR
+from tcomp.passes.rules.movement import MOVEMENT
+from tcomp.passes.rules.pieces import PIECES
+from tcomp.passes.rules.pointwise import POINTWISE
+from tcomp.passes.rules.reductions import REDUCTIONS
+
+FAMILIES: dict[str, tuple[IndexRule, ...]] = {
+    "linear algebra": LINEAR,
+    "movement": MOVEMENT,
+    "pointwise": POINTWISE,
+    "reductions": REDUCTIONS,
+    "convolution": CONVOLUTION,
+    "concatenation": PIECES,
+}
+RULES: tuple[IndexRule, ...] = tuple(rule for family in FAMILIES.values() for rule in family)
+assert len({r.name for r in RULES}) == len(RULES)

@@ -1,0 +1,203 @@
+"""`saturate`: the mathematics that costs least, by equality saturation.
+
+Takes and gives a GRAPH. Windows of it (`egraph/windows.py`) become index terms, all rules of `rules/families.py` run on them at
+once, and the cheapest program that they reach, by the machine's rates, takes the window's place if it costs clearly less than the
+text as written. What is not rewritten stays node for node.
+Rewrites are of class `reassociates`: results differ by rounding, or where a value of either form is not finite; fp="bitwise"
+leaves this pass out. Equal windows are solved once, through `solved`, which maps a request's hash to the text of its answer.
+
+    s = dot q[n, d], k[m, d] contract (1, 1);  y = dot s[n, m], v[m, e] contract (1, 0)
+    ->   t = dot k[m, d], v[m, e] contract (0, 0);  y = dot q[n, d], t[d, e] contract (1, 0)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tcomp import trace
+from tcomp.errors import Error
+from tcomp.ir.graph import Func
+from tcomp.ir.machine import Machine
+from tcomp.ir.module import Module
+from tcomp.ir.node import Node, with_operands
+from tcomp.passes.egraph.axes import Inexpressible
+from tcomp.passes.egraph.cost import Rates
+from tcomp.passes.egraph.decode import Decoder
+from tcomp.passes.egraph.encode import Encoded, encode
+from tcomp.passes.egraph.schedule import Budget
+from tcomp.passes.egraph.solve import request_of
+from tcomp.passes.egraph.terms import Terms, dump, from_json
+from tcomp.passes.egraph.windows import Window, may_match, windows
+from tcomp.passes.egraph.worker import Worker
+from tcomp.passes.rebuild import rebuilt
+from tcomp.passes.rules.families import RULES
+
+Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any] | None, str]]
+SECONDS = 15.0  # for one window; the worker is killed then
+WORTH = 0.99  # of the cost as written, above which a window stays as it is
+_BUDGET = Budget()
+_worker = Worker()
+_solved: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What became of one window, for the report. Costs and times in seconds; why: `nodes`, `time`, `turns` or `saturated`,
+    or why there was no answer."""
+
+    nodes: int
+    enodes: int
+    before: float
+    after: float
+    changed: bool
+    rules: tuple[tuple[str, int], ...]
+    merges: int
+    why: str
+    how: str
+    seconds: float
+    cached: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rates_of(machine: Machine, element: int) -> Rates:
+    """The rates that costs are made of, for elements of this many bytes."""
+    lanes = {"fma512": 64, "fma256": 32, "neon": 16, "sse": 8}[machine.family] * 8 // (2 * element)
+    cores = min(machine.cores, 64)
+    clock = 2.5e9
+    return Rates(0.6 * lanes * 2 * clock * cores, 0.5 * lanes * clock * cores, 12e9 * min(cores, 8), 2e-6, element)
+
+
+def saturate(
+    module: Module,
+    machine: Machine,
+    ask: Ask | None = None,
+    solved: MutableMapping[str, str] | None = None,
+    budget: Budget = _BUDGET,
+) -> Module:
+    """`module` with its windows rewritten, and the account of every window that was tried in `algebra`.
+
+    ask: sends a request to a worker, by default to the process's own. solved: answers known, by default of this process.
+    """
+    if module.stage != "graph" or module.func is None:
+        raise Error("TC0401", f"`saturate` was given a module at stage {module.stage}", "graph")
+    found, account = _solutions(module.func, machine, _Solver(ask or _worker.ask, _solved if solved is None else solved, budget))
+    after = _rewritten(module, found) if found else module
+    return replace(after, algebra=tuple(a.as_json() for a in account))
+
+
+@dataclass(frozen=True, slots=True)
+class _Solution:
+    """A window that is rewritten: its rows with those of the answer after them, and the row of each root."""
+
+    window: Window
+    encoded: Encoded
+    terms: Terms
+    roots: dict[Node, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Solver:
+    """Asks for answers, each question once."""
+
+    ask: Ask
+    solved: MutableMapping[str, str]
+    budget: Budget
+
+    def answer(self, request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str, bool]:
+        """The answer or None, why there is none, whether it was known."""
+        key = hashlib.sha256(dump(request).encode()).hexdigest()
+        known = self.solved.get(key)
+        if known is not None:
+            return json.loads(known), "", True
+        answer, why = self.ask(request, SECONDS)
+        if answer is not None:
+            self.solved[key] = dump(answer)
+        return answer, why, False
+
+
+def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Solution], list[Rewritten]]:
+    """Solve all windows; those that changed, and the account of all."""
+    found, account = [], []
+    for window, encoded in _encoded(func):
+        if not may_match(encoded.terms, RULES):
+            continue
+        start = time.perf_counter()
+        rates = asdict(rates_of(machine, window.nodes[0].type.dtype.bytes))
+        roots = [encoded.rows[n] for n in window.roots]
+        request = request_of(encoded.terms, roots, rates, [r.name for r in RULES], solver.budget)
+        answer, why, cached = solver.answer(request)
+        seconds = time.perf_counter() - start
+        if answer is None:
+            account.append(Rewritten(len(window.nodes), 0, 0.0, 0.0, False, (), 0, why, "as written", seconds, False))
+            continue
+        changed = answer["report"]["after"] < WORTH * answer["report"]["before"]
+        account.append(_accounted(window, answer["report"], changed, seconds, cached))
+        if changed:
+            found.append(_solution(window, encoded, answer))
+            trace.event("rule", name="saturate", window=account[-1].as_json())
+    return found, account
+
+
+def _accounted(window: Window, report: Mapping[str, Any], changed: bool, seconds: float, cached: bool) -> Rewritten:
+    fired = tuple(sorted(report["fired"].items()))
+    numbers = (len(window.nodes), report["enodes"], report["before"], report["after"], changed)
+    return Rewritten(*numbers, fired, report["merges"], report["why"], report["how"], seconds, cached)
+
+
+def _encoded(func: Func) -> list[tuple[Window, Encoded]]:
+    """All windows with their terms. What turns out to have none becomes a border, and windows are formed anew."""
+    opaque: set[Node] = set()
+    while True:
+        out = []
+        try:
+            for w in windows(func, opaque):
+                out.append((w, encode(w.nodes, w.leaves)))
+        except Inexpressible as found:
+            opaque.add(found.args[0])
+            continue
+        return out
+
+
+def _solution(window: Window, encoded: Encoded, answer: Mapping[str, Any]) -> _Solution:
+    """The answer's rows joined to those of the window, so that what is as written is the same row."""
+    terms = _with_sizes(encoded.terms, answer["sizes"])
+    number: list[int] = []
+    for op, attrs, kids in from_json(answer["rows"]):
+        number.append(terms.row(op, attrs, (number[k] for k in kids)))
+    return _Solution(window, encoded, terms, {n: number[r] for n, r in zip(window.roots, answer["roots"])})
+
+
+def _with_sizes(terms: Terms, more: Mapping[str, int]) -> Terms:
+    """A table with the same rows and further sizes."""
+    out = Terms({**terms.sizes, **more})
+    for row in terms.rows:
+        out.row(*row)
+    return out
+
+
+def _rewritten(module: Module, found: list[_Solution]) -> Module:
+    """The module with each root of a solved window made anew."""
+    at = {n: s for s in found for n in s.window.roots}
+    done: dict[Node, Node] = {}
+    decoders: dict[int, Decoder] = {}
+
+    def change(old: Node, operands: tuple[Node, ...]) -> Node:
+        new = with_operands(old, operands)
+        s = at.get(old)
+        if s is not None:
+            decoder = decoders.get(id(s))
+            if decoder is None:
+                outside = {leaf: done[leaf] for leaf in s.window.leaves if leaf in done}
+                decoder = decoders[id(s)] = Decoder(s.encoded, s.terms, outside, old.type.dtype)
+            new = decoder.root(old, s.roots[old])
+        done[old] = new
+        return new
+
+    return rebuilt(module, change)
