@@ -16,10 +16,11 @@ from tcomp.errors import Error
 from tcomp.frontend.onnx import shapes
 from tcomp.frontend.onnx.protos import MAX_BYTES
 from tcomp.ir import dtype as dt
+from tcomp.ir import index
 from tcomp.ir.index import INDEX
-from tcomp.ir.node import Node, walk, with_operands
+from tcomp.ir.node import Dim, Node, walk, with_operands
 from tcomp.ir.ops import OPS, apply, constant
-from tcomp.ir.ops.table import POINTWISE
+from tcomp.ir.ops.table import CONTROL, POINTWISE
 from tcomp.ir.types import TensorType
 
 FOLD_BYTES = 64 << 20  # of one folded constant
@@ -49,6 +50,7 @@ class Facts:
         self._dims: shapes.Memo = {}
         self._terms: dict[Node, int] = {}
         self._overridable = overridable
+        self._counters = 0
 
     def array(self, x: Node) -> np.ndarray | None:
         """The elements of `x` where no input takes part."""
@@ -66,6 +68,12 @@ class Facts:
         name = self._default_below(x) if self._overridable else ""
         if name:
             raise Frozen(name)
+
+    def counter(self, extent: Dim | None) -> Node:
+        """The counter of a new loop of so many steps (None: not known)."""
+        last = None if extent is None else index.bounds(extent)[1]
+        self._counters += 1
+        return index.symbol(f"step__{self._counters - 1}", 0, None if last is None else max(0, last - 1))
 
     def seen(self) -> frozenset[Node]:
         """The nodes of the program so far."""
@@ -133,7 +141,9 @@ class Facts:
 
     def _fold(self, n: Node) -> Node | None:
         """`n` as a constant, as a broadcast of one, or None (its value may be remembered all the same)."""
-        if n.op in ("parameter", "dimension") or _symbolic(n) or any(o not in self._arrays for o in n.operands):
+        if n.op in ("parameter", "dimension") or OPS[n.op].kind == CONTROL:
+            return None
+        if _symbolic(n) or any(o not in self._arrays for o in n.operands):
             return None
         operands = [self._arrays[o] for o in n.operands]
         if operands and n.op != "broadcast" and _uniform(n, operands):

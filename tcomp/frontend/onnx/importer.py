@@ -48,7 +48,9 @@ from tcomp.frontend.onnx.facts import Facts
 from tcomp.frontend.onnx.protos import text
 from tcomp.frontend.onnx.registry import Context, Value
 from tcomp.ir.loc import Loc, Locs
+from tcomp.ir.node import Node
 from tcomp.ir.ops import constant
+from tcomp.ir.region import deep_walk, regions
 
 MAX_DEPTH = 24  # of subgraphs and functions in one another
 MAX_NODES = 200_000  # after functions are inlined
@@ -129,9 +131,17 @@ class Importer:
             return tuple(self._settled(v, loc) for v in value)
         if value is None:
             return None
-        found = self.facts.settle(value, lambda n: self.locs.add(n, loc))
+        found = self.facts.settle(value, lambda n: self._locate(n, loc))
         self.locs.add(found, loc)
         return found
+
+    def _locate(self, n: Node, loc: Loc) -> None:
+        """Note where a new node comes from, and what is in its regions and has no place yet."""
+        self.locs.add(n, loc)
+        for region in regions(n).values():
+            for inner in deep_walk(region.results):
+                if inner.op not in ("parameter", "constant") and not self.locs.of(inner):
+                    self.locs.add(inner, loc)
 
     def _results(self, node: Any, name: str, place: str, scope: Scope) -> Sequence[Value]:
         inputs = [scope.find(text(i)) if i else None for i in node.input]

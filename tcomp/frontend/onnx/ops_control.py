@@ -1,7 +1,8 @@
-"""Control flow and containers, as far as they can be decided while importing.
+"""Control flow and containers.
 
-A branch whose condition is known is inlined; otherwise both are computed and `where` picks, if neither can fault. Loops with a
-known number of steps are unrolled. Sequences and optionals are tuples and None of the importer, never values of the GRAPH.
+A branch whose condition is known is inlined; under others both are computed where that is next to nothing, else `cond` picks one.
+Loops and scans become `loop`, or are unrolled where they have few steps or carry what a `loop` cannot. Sequences and optionals
+are tuples and None of the importer, never values of the GRAPH.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.frontend.onnx import build
+from tcomp.errors import Error
+from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import Equal, unify
 from tcomp.frontend.onnx.registry import Context, Value, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, full, reshape
-from tcomp.ir.node import Node, walk
+from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
+from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import apply
-from tcomp.ir.ops.table import INDEXING, OPS
+from tcomp.ir.ops.table import MOVEMENT, OPS, POINTWISE, SOURCE
 
 MAX_STEPS = 256  # of an unrolled loop
+FEW_STEPS = 2  # are unrolled
+CHEAP = 8  # operations of both branches of a choice that are computed in any case
 
 
 @operator("If")
@@ -36,29 +40,100 @@ def if_(c: Context, condition: Node) -> tuple[Value, ...]:
         raise c.unsupported(f"branches that only work where {found}, under a condition that depends on the inputs") from found
     if len(sides[0]) != len(sides[1]):
         raise c.broken(f"branches of {len(sides[0])} and {len(sides[1])} results", "equal numbers")
-    return tuple(_picked(c, condition, a, b, before) for a, b in zip(*sides))
-
-
-def _picked(c: Context, condition: Node, a: Value, b: Value, before: frozenset[Node]) -> Node:
-    if not (isinstance(a, Node) and isinstance(b, Node) and a.type == b.type):
+    then, orelse = (_tensors(c, side) for side in sides)
+    if any(a.type != b.type for a, b in zip(then, orelse)):
         raise c.unsupported("branches of different types under a condition that depends on the inputs")
-    if any(_may_fault(n) for n in walk([a, b]) if n not in before):
-        raise c.unsupported("branches that may fault under a condition that depends on the inputs")
-    return apply("where", broadcast(reshape(condition, ()), a.type.shape, ()), a, b)
+    flag = reshape(condition, ())
+    if _is_cheap([*then, *orelse], before):
+        return tuple(apply("where", broadcast(flag, a.type.shape, ()), a, b) for a, b in zip(then, orelse))
+    return regions.cond(flag, then, orelse, before)
 
 
-def _may_fault(n: Node) -> bool:
-    """Whether computing `n` where the program would not have could raise: positions from data, sizes that may contradict."""
-    if n.op == "reshape":
-        return index.product(n.type.shape) != index.product(n.operands[0].type.shape)
-    return OPS[n.op].kind == INDEXING and n.op not in ("item", "sort", "top_k") and n.operands[1].op != "constant"
+def _tensors(c: Context, values: Sequence[Value]) -> list[Node]:
+    """Values that control flow picks or carries at run time."""
+    found = [v for v in values if isinstance(v, Node)]
+    if len(found) < len(values):
+        raise c.unsupported("sequences under a condition that depends on the inputs")
+    return found
+
+
+def _is_cheap(results: Sequence[Node], before: frozenset[Node]) -> bool:
+    """Whether both sides can be computed in place of a choice: little more than reading, and nothing that may fault."""
+    new = [n for n in walk(results) if n not in before]
+    simple = all(OPS[n.op].kind in (POINTWISE, MOVEMENT, SOURCE) for n in new)
+    return simple and len(new) <= CHEAP and not regions.may_fault(results, before)
 
 
 @operator("Loop")
 def loop(c: Context, count: Node | None = None, condition: Node | None = None, *carried: Value) -> tuple[Value, ...]:
-    """Unrolled: the number of steps, or the conditions, have to be known."""
+    """A loop of the program; unrolled where it has few steps, or where it has to be (sequences, shapes that change)."""
+    limit = None if count is None else c.facts.dims(count)
+    steps = None if limit is None else limit.reshape(-1)[0]
+    if isinstance(steps, int) and steps <= FEW_STEPS:
+        return _unrolled(c, steps, condition, carried)
+    try:
+        return _looped(c, count, steps, condition, carried)
+    except Error as fault:
+        if fault.code != "TC0202":
+            raise
+        try:
+            return _unrolled(c, steps, condition, carried)
+        except Error:
+            raise fault from None
+
+
+def _looped(
+    c: Context, count: Node | None, steps: Dim | None, condition: Node | None, carried: Sequence[Value]
+) -> tuple[Value, ...]:
+    start, body = _tensors(c, carried), c.graph("body")
+    if count is not None and steps is None:
+        limit, extent = cast(reshape(count, ()), dt.i64), None
+    else:
+        limit, extent = None, None if steps is None else index.maximum(steps, 0)
+    first = full(True, dt.bool_) if condition is None else reshape(condition, ())
+
+    def turn(counter: Node, values: tuple[Node, ...]) -> list[Node]:
+        inputs = (build.dimension(counter, dt.i64), full(True, dt.bool_), *values)
+        going, *results = _tensors(c, _guarded(c, body, inputs, counter))
+        return [reshape(going, ()), *results]
+
+    known = c.constant(first)
+    if known is not None and not known:
+        extent, limit, first = 0, None, full(True, dt.bool_)
+    if limit is None and extent is not None:
+        probe = turn(c.facts.counter(extent), tuple(start))[0]
+        if c.constant(first) is not None and c.constant(probe) is not None and bool(c.constant(probe)):
+            return regions.loop(c, start, extent, lambda t, values: turn(t, values)[1:])
+
+    def guarded(counter: Node, values: tuple[Node, ...]) -> list[Node]:
+        going, *results = turn(counter, values[1:])
+        if len(results) > len(start):
+            raise c.unsupported("values collected by a loop whose number of steps depends on data")
+        return [_within(going, limit, index.add(counter, 1)), *results]
+
+    return regions.loop(c, [_within(first, limit, 0), *start], extent, guarded, True)[1:]
+
+
+def _within(going: Node, limit: Node | None, step: Dim) -> Node:
+    """Whether a loop goes on with this step: by its condition, and by its limit."""
+    if limit is None:
+        return going
+    return apply("and", going, apply("lt", build.dimension(step, dt.i64), limit))
+
+
+def _guarded(c: Context, body: Any, values: Sequence[Value], counter: Node) -> list[Value]:
+    """The results of a body, in which no size may have to be that of one step."""
+    try:
+        return c.branch(body, values)
+    except Equal as found:
+        if counter in index.symbols([found.symbol, found.other]):
+            raise c.unsupported(f"a body that only works where {found}") from found
+        raise
+
+
+def _unrolled(c: Context, limit: Dim | None, condition: Node | None, carried: Sequence[Value]) -> tuple[Value, ...]:
+    """Step by step: the number of steps, or the conditions, have to be known."""
     body, state = c.graph("body"), list(carried)
-    limit = None if count is None else c.dims(count, "the number of steps")[0]
     if limit is not None and not isinstance(limit, int):
         raise c.unsupported("a number of steps that is not known")
     scanned: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
@@ -98,31 +173,36 @@ def _stacked(c: Context, parts: Sequence[Value], axis: int) -> Node:
 
 @operator("Scan", since=9)
 def scan(c: Context, *inputs: Node) -> tuple[Value, ...]:
-    """Unrolled along the scanned axes."""
+    """A loop along the scanned axes."""
     body, m = c.graph("body"), c.integer("num_scan_inputs")
     if not 1 <= m <= len(inputs):
         raise c.broken(f"{m} scanned operands of {len(inputs)}", "at least one")
-    state: list[Value] = list(inputs[: len(inputs) - m])
-    scanned, outs = inputs[len(inputs) - m :], len(body.output) - len(state)
+    start, scanned = inputs[: len(inputs) - m], inputs[len(inputs) - m :]
+    outs = len(body.output) - len(start)
     axes = [c.axis(a, x.type.rank) for a, x in zip(c.integers("scan_input_axes", (0,) * m), scanned)]
     back = c.integers("scan_input_directions", (0,) * m)
     length = scanned[0].type.shape[axes[0]]
     for x, a in zip(scanned, axes):
         length = unify(length, x.type.shape[a])
-    if not isinstance(length, int) or length > MAX_STEPS:
-        raise c.unsupported(f"a scan of {index.show(length)} steps")
-    lines: list[list[Value]] = [[] for _ in range(outs)]
-    for step in range(length):
-        parts = [_place(x, a, length - 1 - step if r else step) for x, a, r in zip(scanned, axes, back)]
-        results = c.branch(body, (*state, *parts))
-        state = results[: len(state)]
-        for line, v in zip(lines, results[len(state) :]):
-            line.append(v)
+
+    def turn(step: Node, values: tuple[Node, ...]) -> list[Node]:
+        ends = [index.sub(index.sub(length, 1), step) if r else step for r in back]
+        parts = [_place(x, a, at) for x, a, at in zip(scanned, axes, ends)]
+        return _tensors(c, _guarded(c, body, (*values, *parts), step))
+
+    results = regions.loop(c, start, length, turn)
     to, turned = c.integers("scan_output_axes", (0,) * outs), c.integers("scan_output_directions", (0,) * outs)
-    return (*state, *(_stacked(c, line[::-1] if r else line, a) for line, a, r in zip(lines, to, turned)))
+    lines = [build.flip(line, (0,)) if r else line for line, r in zip(results[len(start) :], turned)]
+    return (*results[: len(start)], *(_moved(c, line, a) for line, a in zip(lines, to)))
 
 
-def _place(x: Node, axis: int, at: int) -> Node:
+def _moved(c: Context, x: Node, axis: int) -> Node:
+    """The first axis at another place."""
+    at = c.axis(axis, x.type.rank)
+    return transpose(x, (*range(1, at + 1), 0, *range(at + 1, x.type.rank)))
+
+
+def _place(x: Node, axis: int, at: Dim) -> Node:
     part = build.take(x, axis, at, 1)
     return reshape(part, (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
 

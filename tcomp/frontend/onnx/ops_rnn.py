@@ -1,11 +1,11 @@
-"""RNN, GRU and LSTM, unrolled over a known number of steps."""
+"""RNN, GRU and LSTM: loops over the steps, of what depends on the state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import scalar, with_scalar
 from tcomp.frontend.onnx.ops_activation import softplus_of
 from tcomp.frontend.onnx.ops_linear import dot
@@ -13,10 +13,9 @@ from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
-from tcomp.ir.node import Node
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
-MAX_STEPS = 256
 Function = Callable[[Node], Node]
 
 
@@ -49,12 +48,13 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The weights of one direction, and its activations. w: [gates*h, in]; r: [gates*h, h]; biases: [gates*h]."""
+    """The weights of one direction, and its activations. w: [gates*h, in]; r: [gates*h, h]. bias: [gates*h], of w, and of r where
+    it can be added to the same sum; late: what is left of that of r (GRU: [h])."""
 
     w: Node
     r: Node
-    wb: Node
-    rb: Node
+    bias: Node
+    late: Node | None
     peephole: tuple[Node, ...]
     f: tuple[Function, ...]
     hidden: int
@@ -81,8 +81,19 @@ def _directions(
     for k in range(count):
         wb, rb = (zero if b is None else _part(_row(b, k), j * rows, rows) for j in (0, 1))
         peephole = () if p is None else tuple(_part(_row(p, k), j * hidden, hidden) for j in range(3))
-        found.append(Direction(_row(w, k), _row(r, k), wb, rb, peephole, tuple(functions[k * n : k * n + n]), hidden))
+        bias, late = _biases(c, wb, rb, hidden)
+        found.append(Direction(_row(w, k), _row(r, k), bias, late, peephole, tuple(functions[k * n : k * n + n]), hidden))
     return found
+
+
+def _biases(c: Context, wb: Node, rb: Node, hidden: Dim) -> tuple[Node, Node | None]:
+    """The bias that is added before the loop, and the one that a GRU adds before it resets."""
+    if not c.integer("linear_before_reset", 0):
+        return apply("add", wb, rb), None
+    rows = rb.type.shape[0]
+    early = index.sub(rows, hidden)
+    zero = full(0, rb.type.dtype, (hidden,))
+    return apply("add", wb, build.concat([_part(rb, 0, early), zero], 0)), _part(rb, early, hidden)
 
 
 def _functions(c: Context, defaults: tuple[str, ...]) -> list[Function]:
@@ -99,12 +110,12 @@ def _functions(c: Context, defaults: tuple[str, ...]) -> list[Function]:
     return functions
 
 
-def _row(x: Node, k: int, axis: int = 0) -> Node:
+def _row(x: Node, k: Dim, axis: int = 0) -> Node:
     """Place k of an axis, which vanishes."""
     return reshape(build.take(x, axis, k, 1), (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
 
 
-def _part(x: Node, start: int, size: int) -> Node:
+def _part(x: Node, start: Dim, size: Dim) -> Node:
     """Part of the last axis."""
     return build.take(x, x.type.rank - 1, start, size)
 
@@ -132,8 +143,6 @@ def _recurrent(
         x = transpose(x, (1, 0, 2))
         start = [s if s is None else transpose(s, (1, 0, 2)) for s in start]
     steps, batch = x.type.shape[:2]
-    if not isinstance(steps, int) or not 0 < steps <= MAX_STEPS:
-        raise c.unsupported(f"a sequence of {index.show(steps)} steps", f"fix its length, 1 to {MAX_STEPS}")
     if lengths is not None:
         lengths = build.relabel(lengths, (batch,))
     lines, last = [], []
@@ -154,20 +163,24 @@ def _recurrent(
 def _run(
     c: Context, cell: Cell, d: Direction, x: Node, lengths: Node | None, state: State, backwards: bool
 ) -> tuple[Node, State]:
-    """All outputs of one direction as [steps, batch, hidden], and the last state."""
-    inputs = _plus(_times(x, d.w), d.wb)
+    """All outputs of one direction as [steps, batch, hidden], and the last state. What needs no state is one product of all
+    steps."""
+    inputs = _plus(_times(x, d.w), d.bias)
     steps = x.type.shape[0]
-    out: dict[int, Node] = {}
-    for t in reversed(range(steps)) if backwards else range(steps):
-        new = cell(c, d, _row(inputs, t), state)
+
+    def turn(step: Node, state: State) -> State:
+        at = index.sub(index.sub(steps, 1), step) if backwards else step
+        new = cell(c, d, _row(inputs, at), state)
         shown = new[0]
         if lengths is not None:
-            on = broadcast(with_scalar("gt", cast(lengths, dt.i64), t), shown.type.shape, (0,))
+            place = broadcast(build.dimension(at, dt.i64), lengths.type.shape, ())
+            on = broadcast(apply("gt", cast(lengths, dt.i64), place), shown.type.shape, (0,))
             new = tuple(apply("where", on, n, o) for n, o in zip(new, state))
             shown = apply("where", on, shown, scalar(0, shown))
-        state = new
-        out[t] = reshape(shown, (1, *shown.type.shape))
-    return build.concat([out[t] for t in range(steps)], 0), state
+        return (*new, shown)
+
+    *last, line = regions.loop(c, state, steps, turn)
+    return (build.flip(line, (0,)) if backwards else line), tuple(last)
 
 
 def _needed_lengths(c: Context, lengths: Node | None, x: Node) -> Node | None:
@@ -179,7 +192,7 @@ def _needed_lengths(c: Context, lengths: Node | None, x: Node) -> Node | None:
 
 def _rnn_cell(c: Context, d: Direction, x: Node, state: State) -> State:
     (h,) = state
-    return (d.f[0](_clipped(c, apply("add", x, _plus(_times(h, d.r), d.rb)))),)
+    return (d.f[0](_clipped(c, apply("add", x, _times(h, d.r)))),)
 
 
 @operator("RNN")
@@ -191,11 +204,12 @@ def rnn(
 
 def _gru_cell(c: Context, d: Direction, x: Node, state: State) -> State:
     (h,), n = state, d.hidden
-    late = bool(c.integer("linear_before_reset", 0))
-    gates = _plus(_times(h, _rows(d.r, 0, 2 * n)), _part(d.rb, 0, 2 * n))
+    gates = _times(h, d.r if d.late is not None else _rows(d.r, 0, 2 * n))
     z, r = (d.f[0](_clipped(c, apply("add", _part(x, k * n, n), _part(gates, k * n, n)))) for k in (0, 1))
-    rh, rb = _rows(d.r, 2 * n, n), _part(d.rb, 2 * n, n)
-    inner = apply("mul", r, _plus(_times(h, rh), rb)) if late else _plus(_times(apply("mul", r, h), rh), rb)
+    if d.late is not None:
+        inner = apply("mul", r, _plus(_part(gates, 2 * n, n), d.late))
+    else:
+        inner = _times(apply("mul", r, h), _rows(d.r, 2 * n, n))
     new = d.f[1](_clipped(c, apply("add", _part(x, 2 * n, n), inner)))
     return (apply("add", apply("mul", apply("sub", scalar(1, z), z), new), apply("mul", z, h)),)
 
@@ -214,7 +228,7 @@ def gru(
 
 def _lstm_cell(c: Context, d: Direction, x: Node, state: State) -> State:
     (h, cell), n = state, d.hidden
-    total = apply("add", x, _plus(_times(h, d.r), d.rb))
+    total = apply("add", x, _times(h, d.r))
     i, o, f, g = (_part(total, k * n, n) for k in range(4))
     if d.peephole:
         i, f = (apply("add", v, _peep(p, cell)) for v, p in ((i, d.peephole[0]), (f, d.peephole[2])))

@@ -22,7 +22,7 @@ from tcomp.passes.fusion import CONTROL, Group, fuse
 from tcomp.schedule.lower import alone, contraction, convolution, loops
 from tcomp.schedule.lower.legal import require_known
 from tcomp.schedule.lower.nest import likely
-from tcomp.schedule.lower.own import through_reshapes, with_own_memory
+from tcomp.schedule.lower.own import with_own_memory
 from tcomp.schedule.lower.parts import Context, Lowered
 
 if TYPE_CHECKING:
@@ -86,10 +86,9 @@ class Body:
 
     def _alias(self, source: str, shape: tuple[Dim, ...], offset: Dim | None) -> str:
         buffers = self.program.buffers
-        name = f"{source}.as{len(buffers)}"
-        buffers[name] = Buffer(name, buffers[source].dtype, shape)
-        self.statements.append(Alias(buffers[name], source, offset))
-        return name
+        buffer = self.program.add(Buffer(f"{source}.as{len(buffers)}", buffers[source].dtype, shape))
+        self.statements.append(Alias(buffer, source, offset))
+        return buffer.name
 
     def _reserve(self, n: Node) -> str:
         """A new buffer for the value of `n`, here."""

@@ -29,8 +29,7 @@ def lower(module: Module, machine: Machine) -> Module:
     func = with_own_memory(module.func)
     program = Program(func, machine)
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
-    taken = {b.name for b in inputs}
-    outputs = tuple(program.declare(fresh(name, taken), r) for name, r in zip(func.result_names, module.func.results))
+    outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, module.func.results))
     body = Body(program, {p: b.name for p, b in zip(func.params, inputs)})
     body.lower(func, [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)
@@ -64,15 +63,21 @@ class Program:
     groups: int = 0
 
     def declare(self, name: str, n: Node) -> Buffer:
-        """A new buffer for the value of `n`."""
-        buffer = self.buffers[name] = Buffer(name, n.type.dtype, n.type.shape)
-        return buffer
+        """A new buffer for the value of `n`, named like this, or numbered where the name is taken."""
+        return self.add(Buffer(name, n.type.dtype, n.type.shape))
+
+    def add(self, buffer: Buffer) -> Buffer:
+        """The buffer, under a name that is not taken."""
+        name, k = buffer.name, 0
+        while name in self.buffers:
+            name, k = f"{buffer.name}.{k}", k + 1
+        self.buffers[name] = replace(buffer, name=name)
+        return self.buffers[name]
 
     def constant(self, n: Node) -> str:
         """The name of the buffer that holds a constant."""
         if n not in self.constant_names:
-            name = self.constant_names[n] = f"c{len(self.constants)}"
-            self.declare(name, n)
+            name = self.constant_names[n] = self.declare(f"c{len(self.constants)}", n).name
             self.constants[name] = n["value"].array
         return self.constant_names[n]
 
@@ -106,11 +111,3 @@ class Program:
         for n in nodes:
             self.realised.append((f"{n.op} {' '.join(map(str, self.func.locs.of(n)))}".strip(), how))
 
-
-def fresh(name: str, taken: set[str]) -> str:
-    """The name, numbered where it is taken."""
-    new, k = name, 0
-    while new in taken:
-        new, k = f"{name}.{k}", k + 1
-    taken.add(new)
-    return new
