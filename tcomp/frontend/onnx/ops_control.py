@@ -37,16 +37,28 @@ def if_(c: Context, condition: Node) -> tuple[Value, ...]:
     try:
         sides = [c.branch(c.graph(name), ()) for name in ("then_branch", "else_branch")]
     except Equal as found:
+        if isinstance(found.other, Node) and found.other.op == "sym":
+            raise  # two dimensions that one branch needs to be equal are meant to be, whatever the condition
         raise c.unsupported(f"branches that only work where {found}, under a condition that depends on the inputs") from found
     if len(sides[0]) != len(sides[1]):
         raise c.broken(f"branches of {len(sides[0])} and {len(sides[1])} results", "equal numbers")
     then, orelse = (_tensors(c, side) for side in sides)
     if any(a.type != b.type for a, b in zip(then, orelse)):
-        raise c.unsupported("branches of different types under a condition that depends on the inputs")
+        return tuple(_assumed(c, condition, v) for v in then)
     flag = reshape(condition, ())
     if _is_cheap([*then, *orelse], before):
         return tuple(apply("where", broadcast(flag, a.type.shape, ()), a, b) for a, b in zip(then, orelse))
     return regions.cond(flag, then, orelse, before)
+
+
+def _assumed(c: Context, condition: Node, x: Node) -> Node:
+    """A value of the first branch, where a condition on sizes promises it: exporters squeeze an axis if it is 1, and what follows
+    fits one rank. The sizes are checked when the program runs: the reshape has one element too few unless the condition holds."""
+    sizes = c.facts.dims(condition)
+    if sizes is None:
+        raise c.unsupported("branches of different types under a condition that depends on the inputs")
+    promise = sizes.reshape(-1)[0]
+    return reshape(reshape(x, (*x.type.shape, index.equal(promise, 1))), x.type.shape)
 
 
 def _tensors(c: Context, values: Sequence[Value]) -> list[Node]:
