@@ -236,6 +236,24 @@ def test_group_query_attention(case):
             np.testing.assert_allclose(*parts, rtol=1e-4, atol=1e-5)
 
 
+def test_norms_of_heads_come_before_everything_else():
+    size = 16
+    q, k, v = f32(BATCH, 5, 4 * size), f32(BATCH, 5, 2 * size), f32(BATCH, 5, 2 * size)
+    weights = {"qn": f32(size), "kn": f32(size)}
+    lengths, total = np.array([4, 4], np.int32), {"t": np.array(5, np.int32)}
+
+    def normed(x, w):
+        heads = x.reshape(BATCH, 5, -1, size)
+        return (heads / np.sqrt((heads**2).mean(-1, keepdims=True) + 1e-6) * w).reshape(x.shape)
+
+    feeds, names = {"q": q, "k": k, "v": v, "l": lengths}, ["q", "k", "v", "", "", "l", "t"]
+    before = feeds | {"q": normed(q, weights["qn"]), "k": normed(k, weights["kn"])}
+    common = {"num_heads": 4, "kv_num_heads": 2}
+    want = native(one("GroupQueryAttention", before, ("y", "k1", "v1"), total, names, **common), before)
+    names = [*names, *[""] * 7, "qn", "kn"]
+    agree(one("GroupQueryAttention", feeds, ("y", "k1", "v1"), total | weights, names, **common), feeds, 1e-4, want)
+
+
 ONE_STEP = {"sx": scale(0.03), "zx": zero(120), "sy": scale(0.02), "zy": zero(100)}
 QUANTISED = {
     "sigmoid": ("QLinearSigmoid", u8(3, 9), {}),
@@ -328,6 +346,48 @@ def test_weights_in_groups_that_an_operand_names():
     feeds = {"a": f32(3, k)}
     m = one("MatMulNBits", feeds, constants=constants, names=["a", "b", "s", "", "g"], K=k, N=n, block_size=block, bits=4)
     agree(m, feeds, 2e-3)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_gathers_of_quantised_rows(bits, zeros):
+    feeds, names = {"i": RANDOM.integers(-10, 10, (2, 3))}, ["x", "i", "s"] + ["z"] * zeros
+    constants = {"x": u8(10, 48 * bits // 8), "s": positive(10, 3)} | ({"z": u8(10, -(-3 * bits // 8))} if zeros else {})
+    m = one("GatherBlockQuantized", feeds, ("y",), constants, names, block_size=16, bits=bits, gather_axis=0, quantize_axis=1)
+    agree(m, feeds, 1e-5)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_distances(metric):
+    feeds = {"a": f32(5, 4), "b": f32(7, 4)}
+    agree(one("CDist", feeds, metric=metric), feeds)
+
+
+def test_padding():
+    feeds = {"x": f32(3, 4)}
+    agree(one("Pad", feeds, constants={"p": np.array([1, 0, 0, 2])}), feeds, 0)
+
+
+def test_a_softmax_with_a_bias():
+    x, bias = f32(2, 3, 4, 5), f32(2, 1, 1, 5)
+    e = np.exp((x + bias) - (x + bias).max(-1, keepdims=True))
+    agree(one("BiasSoftmax", {"x": x, "b": bias}, axis=3), {"x": x, "b": bias}, 1e-5, [e / e.sum(-1, keepdims=True)])
+
+
+def test_a_product_with_gelu():
+    x, w, bias = f32(2, 3, 4), f32(4, 5), f32(5)
+    z = x @ w + bias
+    want = z / 2 * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (z + np.float32(0.044715) * z**3)))
+    agree(one("GemmFastGelu", {"x": x, "w": w, "b": bias}), {"x": x, "w": w, "b": bias}, 1e-5, [want])
+
+
+def test_halves_gated_by_gelu():
+    from math import erf
+
+    x, bias = f32(2, 3, 8), f32(8)
+    left, right = np.split(x + bias, 2, -1)
+    want = left * right * 0.5 * (1 + np.vectorize(erf)(right / np.sqrt(2))).astype(np.float32)
+    agree(one("BiasSplitGelu", {"x": x, "b": bias}), {"x": x, "b": bias}, 1e-5, [want.astype(np.float32)])
 
 
 REFUSED = {

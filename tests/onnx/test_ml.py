@@ -6,19 +6,26 @@ import numpy as np
 import pytest
 from compiled_support import ML, agree, native, one
 from onnx import numpy_helper
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_classification, make_regression
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     GradientBoostingClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
+    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, OneHotEncoder, StandardScaler
-from sklearn.svm import SVC, SVR, LinearSVC
+from sklearn.svm import SVC, SVR, LinearSVC, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier
 
 import tcomp
@@ -93,6 +100,29 @@ def test_a_linear_support_vector_classifier():
     labels, scores = native(converted(fitted, x), {"X": x.astype(np.float32)})
     np.testing.assert_array_equal(labels, fitted.predict(x))
     np.testing.assert_allclose(scores, fitted.decision_function(x), rtol=1e-4, atol=1e-5)
+
+
+OTHERS = {
+    "boosted stumps": lambda: AdaBoostClassifier(n_estimators=5, random_state=0),
+    "nearest neighbours": lambda: KNeighborsClassifier(3),
+    "naive Bayes": GaussianNB,
+    "perceptron": lambda: MLPClassifier((8,), max_iter=50, random_state=0),
+    "discriminants": LinearDiscriminantAnalysis,
+    "clusters": lambda: KMeans(3, n_init=1, random_state=0),
+    "isolation forest": lambda: IsolationForest(n_estimators=5, random_state=0),
+    "one class": OneClassSVM,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_models_around_these_operators(name):
+    x, y = data(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = OTHERS[name]().fit(x, y)
+    m = converted(fitted, x, **({"zipmap": False} if hasattr(fitted, "predict_proba") else {}))
+    labels = native(m, {"X": x.astype(np.float32)})[0]
+    np.testing.assert_array_equal(np.ravel(labels), fitted.predict(x))
 
 
 REGRESSORS = {

@@ -8,20 +8,21 @@ from typing import Any
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import channels_first, channels_last, with_scalar
-from tcomp.frontend.onnx.ops_activation import in_wide
+from tcomp.frontend.onnx.ops_activation import in_wide, softmax_of
 from tcomp.frontend.onnx.ops_conv import convolution, with_bias
 from tcomp.frontend.onnx.ops_index import gather_nd
 from tcomp.frontend.onnx.ops_linear import gemm, matmul_of
 from tcomp.frontend.onnx.ops_pool import max_pool
-from tcomp.frontend.onnx.ops_shape import trilu
+from tcomp.frontend.onnx.ops_shape import pad_operands, trilu
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import index
-from tcomp.ir.graph import transpose
+from tcomp.ir.graph import broadcast, transpose
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
 
 operator("Trilu", domain=MICROSOFT)(trilu)
 operator("GatherND", domain=MICROSOFT)(gather_nd)
+operator("Pad", domain=MICROSOFT)(pad_operands)
 
 
 def gelu_of(x: Node) -> Node:
@@ -134,6 +135,11 @@ def _turned(c: Context, x: Node, side: str) -> Node:
     return x
 
 
+@operator("GemmFastGelu", domain=MICROSOFT)
+def gemm_fast_gelu(c: Context, x: Node, w: Node, bias: Node | None = None) -> Node:
+    return fast_gelu(c, matmul_of(x, w), bias)
+
+
 @operator("FusedGemm", domain=MICROSOFT)
 def fused_gemm(c: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     return activated(c, gemm(c, a, b, bias), _parameters(c))
@@ -159,6 +165,26 @@ def nhwc_conv(c: Context, x: Node, w: Node, bias: Node | None = None, more: Node
 def nhwc_max_pool(c: Context, x: Node) -> Node:
     found: Any = max_pool(c, channels_first(x))
     return channels_last(found)
+
+
+@operator("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(c: Context, x: Node, bias: Node) -> Node:
+    """Over all axes from `axis` on together."""
+    axis = c.axis(c.integer("axis", 1), x.type.rank)
+    return in_wide(lambda v: softmax_of(v, tuple(range(axis, v.type.rank))), _biased(x, bias))
+
+
+@operator("CDist", domain=MICROSOFT)
+def cdist(c: Context, a: Node, b: Node) -> Node:
+    """[M, K]: the distance of each row of a from each row of b, from their differences."""
+    metric = c.string("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise c.unsupported(f"the metric {metric!r}", "euclidean and sqeuclidean are")
+    shape = (a.type.shape[0], b.type.shape[0], build.unify(a.type.shape[1], b.type.shape[1]))
+    left = broadcast(build.relabel(a, (shape[0], shape[2])), shape, (0, 2))
+    d = apply("sub", left, broadcast(build.relabel(b, shape[1:]), shape, (1, 2)))
+    squares = apply("reduce", apply("mul", d, d), monoid="add", axes=(2,))
+    return squares if metric == "sqeuclidean" else apply("sqrt", squares)
 
 
 @operator("Inverse", domain=MICROSOFT)

@@ -19,6 +19,7 @@ from tcomp.frontend.onnx.ops_microsoft_attention import (
     scores_of,
     split_heads,
 )
+from tcomp.frontend.onnx.ops_microsoft_norm import normalised
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
@@ -31,13 +32,15 @@ from tcomp.ir.ops import apply
 def group_query_attention(
     c: Context, q: Node, k: Node | None, v: Node | None, past_k: Node | None, past_v: Node | None, lengths: Node, total: Node,
     cos: Node | None = None, sin: Node | None = None, at: Node | None = None, more: Node | None = None, sink: Node | None = None,
+    k_scale: Node | None = None, v_scale: Node | None = None, q_norm: Node | None = None, k_norm: Node | None = None,
     *newer: Node | None,
 ) -> tuple[Node, Node, Node]:  # fmt: skip
     """(output, keys so far, values so far)."""
     _check(c)
-    if any(x is not None for x in newer):
-        raise c.unsupported("scales of a quantised cache, norms of heads, or lengths of queries")
+    if any(x is not None for x in (k_scale, v_scale, *newer)):
+        raise c.unsupported("scales of a quantised cache, or lengths of queries")
     qh, kh, vh = _parts(c, q, k, v)
+    qh, kh = _normed(c, "q", qh, q_norm), _normed(c, "k", kh, k_norm)
     batch, length = qh.type.shape[0], qh.type.shape[2]
     all_keys = c.dims(total, "the total sequence length")[0]
     before = _before(cast(reshape(lengths, (batch,)), dt.i64), all_keys, length)
@@ -71,6 +74,14 @@ def _parts(c: Context, q: Node, k: Node | None, v: Node | None) -> tuple[Node, N
     starts: list[Dim] = [0, widths[0], index.add(widths[0], widths[1])]
     found = [split_heads(take(q, 2, a, w), n) for a, w, n in zip(starts, widths, (heads, fewer, fewer))]
     return found[0], found[1], found[2]
+
+
+def _normed(c: Context, which: str, x: Node, weights: Node | None) -> Node:
+    """Each head by its root mean square, times weights."""
+    if weights is None:
+        return x
+    epsilon = c.real(f"{which}_norm_epsilon", 0.0) or c.real("qk_norm_epsilon", 1e-6)
+    return normalised(x, epsilon, weights, None, centre=False)[0]
 
 
 def _before(lengths: Node, total: Dim, length: Dim) -> Node:

@@ -18,7 +18,7 @@ operator("LayerNormalization")(layer_norm)  # onnxruntime wrote it into the defa
 Stages = tuple[Node, Node, Node]
 
 
-def _normalised(x: Node, epsilon: float, gamma: Node, beta: Node | None, centre: bool) -> Stages:
+def normalised(x: Node, epsilon: float, gamma: Node, beta: Node | None, centre: bool) -> Stages:
     """(y, mean, 1 / deviation) over the last axis, the last two [..., 1] in the accumulator's precision."""
     wide = cast(x, dt.accumulator(x.type.dtype))
     axes, small = (x.type.rank - 1,), (*x.type.shape[:-1], 1)
@@ -49,14 +49,14 @@ def skip_layer_norm(
 ) -> tuple[Node, ...]:
     """(y, mean, 1 / deviation, x + skip + bias)."""
     total = _skipped(x, skip, bias)
-    y, m, inverse = _normalised(total, c.real("epsilon", 1e-12), gamma, beta, centre=True)
+    y, m, inverse = normalised(total, c.real("epsilon", 1e-12), gamma, beta, centre=True)
     return cast(y, x.type.dtype), m, inverse, cast(total, x.type.dtype)
 
 
 @operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_rms_norm(c: Context, x: Node, skip: Node, gamma: Node, bias: Node | None = None) -> tuple[Node, ...]:
     total = _skipped(x, skip, bias)
-    y, m, inverse = _normalised(total, c.real("epsilon", 1e-12), gamma, None, centre=False)
+    y, m, inverse = normalised(total, c.real("epsilon", 1e-12), gamma, None, centre=False)
     return cast(y, x.type.dtype), m, inverse, cast(total, x.type.dtype)
 
 
@@ -67,7 +67,7 @@ def rms_norm(c: Context, x: Node, scale: Node) -> tuple[Node, Node]:
     axis = c.axis(c.integer("axis", -1), x.type.rank)
     flat = reshape(x, (*x.type.shape[:axis], index.product(x.type.shape[axis:])))
     weights = reshape(scale, (index.product(scale.type.shape),))
-    y, _, inverse = _normalised(cast(flat, dt.accumulator(x.type.dtype)), c.real("epsilon", 1e-5), weights, None, centre=False)
+    y, _, inverse = normalised(cast(flat, dt.accumulator(x.type.dtype)), c.real("epsilon", 1e-5), weights, None, centre=False)
     small = (*x.type.shape[:axis], *[1] * (x.type.rank - axis))
     return reshape(cast(y, scale.type.dtype), x.type.shape), reshape(inverse, small)
 
@@ -97,7 +97,7 @@ def embed_layer_norm(
     if segments is not None and segment_rows is not None:
         more = apply("gather", segment_rows, normal_positions(segments, segment_rows.type.shape[0]), axis=0)
         total = apply("add", total, build.spread(more, total.type.shape))
-    y, _, _ = _normalised(total, c.real("epsilon", 1e-12), gamma, beta, centre=True)
+    y, _, _ = normalised(total, c.real("epsilon", 1e-12), gamma, beta, centre=True)
     counts = full(0, dt.i32, (batch,)) if mask is None else apply("reduce", cast(mask, dt.i32), monoid="add", axes=(1,))
     return y, counts, total
 

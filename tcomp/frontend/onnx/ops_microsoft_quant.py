@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tcomp.frontend.onnx import build
-from tcomp.frontend.onnx.build import channels_first, channels_last, scalar, with_scalar
+from tcomp.frontend.onnx.build import channels_first, channels_last, normal_positions, scalar, take, with_scalar
 from tcomp.frontend.onnx.ops_activation import softmax_of
 from tcomp.frontend.onnx.ops_linear import dot, matmul_of, shifted
 from tcomp.frontend.onnx.ops_microsoft import leaky_relu_of
@@ -19,7 +19,7 @@ from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
-from tcomp.ir.node import Node
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
 operator("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
@@ -200,12 +200,16 @@ def weights_of_blocks(c: Context, packed: Node, scales: Node, zero: Node | None,
 
 def _of_places(v: Node, groups: Node | None, shape: tuple[int, int], size: int) -> Node:
     """[N, K] from [N, blocks]."""
-    n, k = shape
     if groups is not None:
-        return apply("gather", v, build.relabel(groups, (k,)), axis=1)
-    blocks = v.type.shape[1]
-    wide = reshape(broadcast(v, (n, blocks, size), (0, 1)), (n, index.mul(blocks, size)))
-    return build.slice_(wide, (0, 0), shape)
+        return apply("gather", v, build.relabel(groups, shape[1:]), axis=1)
+    return _repeated(v, 1, size, shape[1])
+
+
+def _repeated(v: Node, axis: int, size: int, count: Dim) -> Node:
+    """Each element `size` times along `axis`, cut off after `count`."""
+    shape = v.type.shape
+    wide = broadcast(v, (*shape[: axis + 1], size, *shape[axis + 1 :]), tuple(a + (a > axis) for a in range(len(shape))))
+    return take(reshape(wide, (*shape[:axis], index.mul(shape[axis], size), *shape[axis + 1 :])), axis, 0, count)
 
 
 @operator("MatMulNBits", domain=MICROSOFT)
@@ -227,3 +231,24 @@ def matmul_nbits(
     wide = cast(a, dt.f32)
     out = dot(wide, weights, ((), ()), ((a.type.rank - 1,), (0,)))
     return cast(_plus(out, bias), a.type.dtype)
+
+
+@operator("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(c: Context, x: Node, at: Node, scales: Node, zero: Node | None = None) -> Node:
+    """Slices of quantised data, then dequantised: one scale and zero point for each block along `quantize_axis`."""
+    rank, size, bits = x.type.rank, c.integer("block_size", 128), c.integer("bits", 4)
+    gathered, blocked = c.axis(c.integer("gather_axis", 0), rank), c.axis(c.integer("quantize_axis", 1), rank)
+    packed = x.type.dtype == dt.u8
+    if not x.type.dtype.is_integer or size < 1 or gathered == blocked or (packed and bits not in (2, 4, 8)):
+        raise c.unsupported(f"data of type {x.type} in blocks of {size} elements of {bits} bits")
+    where = normal_positions(at, x.type.shape[gathered])
+    codes, s, z = (None if v is None else apply("gather", v, where, axis=gathered) for v in (x, scales, zero))
+    assert codes is not None and s is not None
+    if packed and bits < 8:
+        codes, z = _unpacked(codes, bits), None if z is None else _unpacked(z, bits)
+    axis = blocked + (at.type.rank - 1 if blocked > gathered else 0)
+    wide, blocks = cast(codes, dt.f32), s.type.shape[axis]
+    middle = full(2 ** (bits - 1) if packed else 0, dt.f32, s.type.shape)
+    z = middle if z is None else cast(take(z, axis, 0, blocks), dt.f32)
+    s, z = (_repeated(v, axis, size, wide.type.shape[axis]) for v in (cast(s, dt.f32), z))
+    return cast(apply("mul", apply("sub", wide, z), s), scales.type.dtype)
