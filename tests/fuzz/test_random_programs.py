@@ -24,7 +24,7 @@ def test_compiled_code_agrees(seed):
 
 
 def test_the_programs_use_every_operation():
-    used = {n.op for seed in range(4 * PROGRAMS) for n in generate(seed).func.nodes()}
+    used = {n.op for seed in range(8 * PROGRAMS) for n in generate(seed).func.nodes()}
     assert {row.name for row in OPS.values() if row.kind != "control" and row.name != "copy"} == used - {"copy"}
 
 

@@ -13,7 +13,7 @@ from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import BLOCK, WIDE, finish, output_buffer
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
 from tcomp.schedule.lower.parts import Context, Lowered
-from tcomp.schedule.lower.reading import Reader
+from tcomp.schedule.lower.reading import Reader, linear
 from tcomp.schedule.lower.tiling import Tiling, domain_axes, tiled
 
 
@@ -42,20 +42,12 @@ def _piece(k: int, operand: Node, axis: int, start: Dim, out: Buffer, reader: Re
 
     def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
         place = (*at, tile.axis(0, last))
-        row, column = _linear(place[:axis], shape[:axis]), index.add(start, _linear(place[axis:], shape[axis:]))
+        row, column = linear(place[:axis], shape[:axis]), index.add(start, linear(place[axis:], shape[axis:]))
         values = {a: p for a, p in zip(axes, place) if isinstance(a, Node)}
         value = tiled(e, Tiling(values, (last,), {}))
         return (Store(tile.load(out, (row, column), (last,)), value, By((WIDE,))),)
 
     return nest(blocks_of(outer, likely(last), BLOCK), body, f"p{k}_")
-
-
-def _linear(at: tuple[Dim, ...], shape: tuple[Dim, ...]) -> Dim:
-    """The row-major number of a position."""
-    total: Dim = 0
-    for p, d in zip(at, shape):
-        total = index.add(index.mul(total, d), p)
-    return total
 
 
 def lower_scan(name: str, group: Group, ctx: Context) -> Lowered:
@@ -108,7 +100,7 @@ def lower_order(name: str, group: Group, ctx: Context) -> Lowered:
     x = n.operands[0]
     values_type, where_type = n.type.elements
     reader = Reader(lambda v: ctx.in_memory(v))
-    source = reader.read(x, domain_axes(x.type.shape))
+    source = reader.stored(x, domain_axes(x.type.shape))
     outs = [Buffer(f"out{k}", e.dtype, e.shape) for k, e in enumerate((values_type, where_type))]
     *outer, size = x.type.shape
     kept = values_type.shape[-1]

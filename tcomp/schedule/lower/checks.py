@@ -6,11 +6,11 @@ marked. The phases after it never run then, so they need no tests of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
-from tcomp.ir.node import Dim
+from tcomp.ir.node import Node
 from tcomp.ir.stmts import Check, For, Grid, GridAxis, Let, Store
 from tcomp.ir.types import Buffer, TileType
 from tcomp.schedule.lower.nest import counter
@@ -21,24 +21,23 @@ CHUNK = 4096
 OUT_OF_RANGE = 1  # the status code: a row of ir/artifact.py STATUS_CODES
 
 
-def check_phases(checks: Sequence[IndexCheck], ctx: Context) -> tuple[tuple[Grid, ...], tuple[Buffer, ...]]:
+def check_phases(checks: Mapping[IndexCheck, Node], ctx: Context) -> tuple[tuple[Grid, ...], tuple[Buffer, ...]]:
     """The phases for these checks, and the workspace they need."""
     phases: list[Grid] = []
     workspace: list[Buffer] = []
-    for k, c in enumerate(checks):
-        count = index.mul(index.product(_checked_shape(c)), index.less(0, c.used))
-        marks = Buffer(f"marks{k}", dt.i64, (index.ceildiv(count, CHUNK),), "ws")
-        phases += [_mark(k, c, count, marks), _fail(k, c, marks, ctx)]
+    for k, (c, user) in enumerate(checks.items()):
+        marks = Buffer(f"marks{k}", dt.i64, (index.ceildiv(c.count, CHUNK),), "ws")
+        phases += [_mark(k, c, marks), _fail(k, marks, ctx.node_number(user))]
         workspace.append(marks)
     return tuple(phases), tuple(workspace)
 
 
-def _mark(k: int, c: IndexCheck, count: Dim, marks: Buffer) -> Grid:
+def _mark(k: int, c: IndexCheck, marks: Buffer) -> Grid:
     """marks[block] = 1 where an element of the block is out of range, else 0."""
-    b = counter(f"chunk{k}", count, CHUNK)
-    extent = index.minimum(CHUNK, index.sub(count, b))
-    at = _unravelled(index.add(b, tile.axis(0, extent)), _checked_shape(c))
-    element = tile.load(c.buffer, at if c.component is None else (*at, c.component), (extent,))
+    b = counter(f"chunk{k}", c.count, CHUNK)
+    extent = index.minimum(CHUNK, index.sub(c.count, b))
+    place = index.add(c.first, index.mul(index.add(b, tile.axis(0, extent)), c.step))
+    element = tile.load(c.buffer, (place,), (extent,))
     wide = tile.pointwise("cast", element, dtype=dt.i64)
     low = tile.pointwise("lt", wide, tile.full(0, dt.i64))
     high = tile.pointwise("ge", wide, tile.position(c.size, dt.i64))
@@ -47,27 +46,14 @@ def _mark(k: int, c: IndexCheck, count: Dim, marks: Buffer) -> Grid:
     mark = Store(
         tile.load(marks, (index.floordiv(b, CHUNK),)), tile.pointwise("max", tile.ref(f"bad{k}", _scalar()), tile.full(0, dt.i64))
     )
-    return Grid((GridAxis(b, count, CHUNK),), (total, mark))
-
-
-def _checked_shape(c: IndexCheck) -> tuple[Dim, ...]:
-    return c.buffer.shape if c.component is None else c.buffer.shape[:-1]
+    return Grid((GridAxis(b, c.count, CHUNK),), (total, mark))
 
 
 def _scalar() -> TileType:
     return TileType(dt.i64)
 
 
-def _unravelled(p: Dim, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    out: list[Dim] = []
-    for k, d in enumerate(shape):
-        below = index.product(shape[k + 1 :])
-        q = p if below == 1 else index.floordiv(p, below)
-        out.append(0 if d == 1 else q if k == 0 else index.mod(q, d))
-    return tuple(out)
-
-
-def _fail(k: int, c: IndexCheck, marks: Buffer, ctx: Context) -> Grid:
+def _fail(k: int, marks: Buffer, node: int) -> Grid:
     f = counter(f"mark{k}", marks.shape[0])
-    test = Check(index.equal(index.read(marks, (f,), 0, 1), 0), OUT_OF_RANGE, ctx.node_number(c.node))
+    test = Check(index.equal(index.read(marks, (f,), 0, 1), 0), OUT_OF_RANGE, node)
     return Grid((), (For(f, 0, marks.shape[0], 1, (test,)),))

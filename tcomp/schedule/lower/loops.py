@@ -43,7 +43,7 @@ def finish(
     ctx: Context,
 ) -> Lowered:
     """The kernel, with the phases that prove its data-dependent positions in range before the rest."""
-    checks, workspace = check_phases(list(reader.checks.values()), ctx)
+    checks, workspace = check_phases(reader.checks, ctx)
     every = (*checks, *phases)
     buffers = (*inputs.values(), *outputs, *workspace)
     kernel = Kernel(name, tuple(inputs.values()), tuple(outputs), kernel_symbols(every, buffers), every, workspace)

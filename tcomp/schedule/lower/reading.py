@@ -14,6 +14,7 @@ import numpy as np
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
+from tcomp.ir.graph import reshape
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import OPS
@@ -24,16 +25,13 @@ At = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexCheck:
-    """All elements of `buffer` (at `component` of its last axis, if given) must be in [0, size); `node` uses them.
-
-    used: how many positions are read; where that is 0, nothing has to be in range.
-    """
+    """`count` elements of a flat `buffer`, from `first` in steps of `step`, must be in [0, size)."""
 
     buffer: Buffer
     size: Dim
-    component: Dim | None
-    node: Node
-    used: Dim = 1
+    count: Dim
+    first: Dim
+    step: Dim
 
 
 @dataclass(slots=True)
@@ -43,7 +41,7 @@ class Reader:
     in_memory: Callable[[Node], bool]
     inputs: dict[Node, Buffer] = field(default_factory=dict)
     local: dict[Node, Callable[[At], Node]] = field(default_factory=dict)
-    checks: dict[tuple[Buffer, Dim, Dim | None, Dim], IndexCheck] = field(default_factory=dict)
+    checks: dict[IndexCheck, Node] = field(default_factory=dict)  # and the node whose positions they are
     _memo: dict[tuple[Node, At], Node] = field(default_factory=dict)
 
     def buffer(self, n: Node) -> Buffer:
@@ -52,6 +50,12 @@ class Reader:
             self.inputs[n] = Buffer(f"in{len(self.inputs)}", n.type.dtype, n.type.shape)
         return self.inputs[n]
 
+    def _home(self, n: Node) -> Node:
+        """What `n` is a reshape of: the first value of these in memory, if any is."""
+        while n.op == "reshape" and n not in self.local and not self.in_memory(n):
+            n = n.operands[0]
+        return n
+
     def read(self, n: Node, at: At) -> Node:
         """The element of `n` at `at`."""
         key = (n, at)
@@ -59,13 +63,23 @@ class Reader:
             self._memo[key] = self._read(n, at)
         return self._memo[key]
 
+    def stored(self, n: Node, at: At) -> Node:
+        """The element of `n` at `at`, for what takes windows only: a constant of one element is read from memory too."""
+        base = n
+        while base.op in ("broadcast", "reshape", "transpose", "slice", "window"):
+            base = base.operands[0]
+        if base.op == "constant" and base["value"].array.size == 1:
+            return tile.load(self.buffer(base), (0,) * base.type.rank)
+        return self.read(n, at)
+
     def _read(self, n: Node, at: At) -> Node:
         if n in self.local:
             return self.local[n](at)
-        if n.op == "constant" and n["value"].array.size == 1:
-            return _element(n["value"].array.reshape(()), n.type.dtype)
-        if self.in_memory(n):
-            return tile.load(self.buffer(n), at)
+        base = self._home(n)
+        if base.op == "constant" and base["value"].array.size == 1:
+            return _element(base["value"].array.reshape(()), n.type.dtype)
+        if base not in self.local and self.in_memory(base):
+            return tile.load(self.buffer(n), at)  # the same memory, whatever its shape
         match n.op:
             case "iota":
                 return tile.position(at[n["axis"]], n.type.dtype)
@@ -118,21 +132,28 @@ class Reader:
 
     def position(self, user: Node, n: Node, at: At, size: Dim) -> Dim:
         """An element of the integer tensor `n` as a position along an axis of `size`."""
-        component = at[-1] if user.op in ("gather_nd", "scatter_nd") else None
         used: Dim = 1
-        while n.op in ("broadcast", "transpose", "reshape") and n not in self.inputs and not self.in_memory(n):
-            used = index.mul(used, index.product(n.type.shape)) if n.op == "broadcast" else used
+        while not self.in_memory(self._home(n)):
+            assert n.op in ("broadcast", "transpose"), f"the positions of {user.op} are not in memory"
+            used = index.mul(used, index.product(n.type.shape))
             n, at = n.operands[0], moved(n, at)
-        assert self.in_memory(n), f"the positions of {user.op} are not in memory"
+        found = linear(at, n.type.shape)
         lo, hi = _literal_range(n)
         least, top = index.bounds(size)
         if lo < 0 or least is None or hi >= least:
-            check = IndexCheck(self.buffer(n), size, component, user, used)
-            self.checks[check.buffer, size, component, used] = check
+            self._prove(user, n, at, size, used)
             lo, hi = 0, top - 1 if top is not None else -1
         elif n["value"].array.size == 1:
             return lo
-        return index.read(self.buffer(n), at, lo, hi if hi >= 0 else None)
+        return index.read(self.buffer(_flat(n)), (found,), lo, hi if hi >= 0 else None)
+
+    def _prove(self, user: Node, n: Node, at: At, size: Dim, used: Dim) -> None:
+        """All elements of `n` have to be in range, of coordinates those of the same axis; unless no position is used."""
+        first, step = (at[-1], n.type.shape[-1]) if user.op in ("gather_nd", "scatter_nd") else (0, 1)
+        rows = n.type.shape[:-1] if user.op in ("gather_nd", "scatter_nd") else n.type.shape
+        count = index.mul(index.product(rows), index.less(0, used))
+        check = IndexCheck(self.buffer(_flat(n)), size, count, first, step)
+        self.checks.setdefault(check, user)
 
 
 def _element(value: np.ndarray, dtype: dt.DType) -> Node:
@@ -148,6 +169,19 @@ def _literal_range(n: Node) -> tuple[int, int]:
         return -1, -1
     array = n["value"].array
     return (int(array.min()), int(array.max())) if array.size else (0, 0)
+
+
+def _flat(n: Node) -> Node:
+    """The elements of `n` in a row."""
+    return n if n.type.rank == 1 else reshape(n, (index.product(n.type.shape),))
+
+
+def linear(at: At, shape: tuple[Dim, ...]) -> Dim:
+    """The row-major number of a position."""
+    total: Dim = 0
+    for p, d in zip(at, shape):
+        total = index.add(index.mul(total, d), p)
+    return total
 
 
 def _guarded(e: Node) -> Node:
@@ -199,10 +233,7 @@ def reshaped(old: tuple[Dim, ...], new: tuple[Dim, ...], at: At) -> At:
     """The positions in shape `old` of the element at `at` in shape `new`: groups of axes with equal products map alone."""
     out: list[Dim] = []
     for (o, n), places in _matched(old, new, at):
-        linear: Dim = 0
-        for d, p in zip(n, places):
-            linear = index.add(index.mul(linear, d), p)
-        out.extend(_delinearised(linear, o))
+        out.extend(_delinearised(linear(places, n), o))
     return tuple(out)
 
 
@@ -243,12 +274,12 @@ def _divides(a: Dim, b: Dim) -> bool:
     return a != 0 and index.mul(index.floordiv(b, a), a) == b
 
 
-def _delinearised(linear: Dim, dims: At) -> list[Dim]:
+def _delinearised(place: Dim, dims: At) -> list[Dim]:
     """The positions along `dims` of a row-major element number."""
     out: list[Dim] = []
     for k, d in enumerate(dims):
         below = index.product(dims[k + 1 :])
-        q = linear if below == 1 else index.floordiv(linear, below)
+        q = place if below == 1 else index.floordiv(place, below)
         out.append(0 if d == 1 else q if all(x == 1 for x in dims[:k]) else index.mod(q, d))
     return out
 
