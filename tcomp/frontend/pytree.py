@@ -93,9 +93,3 @@ def names(tree: Tree, prefix: str) -> list[str]:
 
 def _word(key: Any) -> str:
     return "".join(c if c.isalnum() or c == "_" else "_" for c in str(key))
-
-
-def map_leaves(f: Callable[[Any], Any], x: Any) -> Any:
-    """The same nest, with `f` of each leaf."""
-    leaves, tree = flatten(x)
-    return unflatten(tree, iter([f(leaf) for leaf in leaves]))

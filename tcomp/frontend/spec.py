@@ -6,13 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tcomp.errors import Error
 from tcomp.frontend.promotion import element_type
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.dtype import DType, to_numpy
+from tcomp.ir.dtype import DType
 from tcomp.ir.node import Dim
 
 _FORM = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*\Z")
@@ -30,10 +28,6 @@ class Spec:
     @property
     def shape(self) -> tuple[Dim, ...]:
         return self.sizes
-
-    @property
-    def numpy_dtype(self) -> np.dtype:
-        return to_numpy(self.dtype)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(index.show, self.sizes))}]"

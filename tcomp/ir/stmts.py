@@ -133,8 +133,7 @@ Stmt = Let | Alloc | Store | For | If | Check | Call
 class Kernel:
     """A sequence of phases with a barrier between, over parameters and a shared workspace.
 
-    inputs are never written; outputs are written entirely. workspace: buffers in space `ws`. cost: flops and bytes as index
-    expressions, for the report.
+    inputs are never written; outputs are written entirely. workspace: buffers in space `ws`.
     """
 
     name: str

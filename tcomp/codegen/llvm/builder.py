@@ -10,13 +10,6 @@ import math
 import struct
 from collections.abc import Callable
 
-# The LLVM element type of each scalar kind that code is generated for.
-ELEMENT = {
-    "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64",
-    "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64",
-    "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double",
-}  # fmt: skip
-
 
 def vector(element: str, lanes: int) -> str:
     """The LLVM type of `lanes` elements of LLVM type `element`; one lane is the scalar type itself."""

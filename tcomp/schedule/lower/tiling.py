@@ -7,7 +7,7 @@ what varies along none is a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcomp.ir import index, layout, tile
@@ -91,6 +91,3 @@ def strides(n: Node, axes: tuple[Dim, ...]) -> tuple[tuple[Dim, ...], Dim] | Non
         steps.append(step)
         total = index.add(total, index.mul(step, a))
     return (tuple(steps), base) if total == offset else None
-
-
-Leaf = Callable[[Node], Node]
