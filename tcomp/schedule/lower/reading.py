@@ -138,12 +138,13 @@ class Reader:
             used = index.mul(used, index.product(n.type.shape))
             n, at = n.operands[0], moved(n, at)
         found = linear(at, n.type.shape)
-        lo, hi = _literal_range(n)
+        home = self._home(n)
+        lo, hi = _literal_range(home)
         least, top = index.bounds(size)
         if lo < 0 or least is None or hi >= least:
             self._prove(user, n, at, size, used)
             lo, hi = 0, top - 1 if top is not None else -1
-        elif n["value"].array.size == 1:
+        elif home["value"].array.size == 1:
             return lo
         return index.read(self.buffer(_flat(n)), (found,), lo, hi if hi >= 0 else None)
 
