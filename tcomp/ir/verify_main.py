@@ -133,6 +133,8 @@ class _Checker:
         unit, faults = self._control(s, s.go, path, unit)
         yield from faults
         yield from ((s, why) for why in _symbol_faults(memory, (s.extent or 0,)))
+        if s.extent == 0:
+            return  # nothing can be wrong in it
         before, units = memory.state(), list(self.units)
         memory.loops[s.var] = s.extent
         faults = list(self.body(s.body, (*path, (s, 0)), unit))

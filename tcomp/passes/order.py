@@ -247,10 +247,11 @@ def _add_reuse(flow: Flow, needs: list[int], reused: Sequence[tuple[str, str]]) 
     users = _users(flow)
     for old, new in reused:
         first = next(_bits(users[new]))
-        if not flow.units[first].path and not users[old] >> first & 1:
+        leads = not flow.units[first].path and len(flow.swapped(new)) == 1 and not users[old] >> first & 1
+        if leads:
             needs[first] |= users[old]
             continue
-        for k in _bits(users[new]):  # the first may not run, or be one unit with the last of those before
+        for k in _bits(users[new]):  # the first may not run, be of a buffer that swaps, or one unit with the last of those before
             needs[k] |= users[old] & ((1 << k) - 1)
 
 
