@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.ir.graph import full
+from tcomp.ir.dtype import to_numpy
 from tcomp.ir.lexer import Cursor, rows
 from tcomp.ir.literals import read_float
 from tcomp.ir.node import Node
-from tcomp.ir.ops import OPS, apply
+from tcomp.ir.ops import OPS, apply, constant
 from tcomp.ir.types import TensorType
 
 
@@ -53,6 +53,7 @@ class Computed:
 Pattern = Variable | Number | Call
 Attribute = Variable | Computed | int | str | bool
 Bindings = Mapping[str, Any]  # nodes by variable, and attributes
+Make = Callable[..., Node]  # (operation, *operands, **attributes) -> its node: `apply`, or what normalises as well
 
 
 def _compose(p: tuple[int, ...], q: tuple[int, ...]) -> tuple[int, ...]:
@@ -175,7 +176,7 @@ def _is_number(n: Node, value: float) -> bool:
 # --- building ------------------------------------------------------------------------------------------
 
 
-def build(p: Pattern, found: Bindings, type: TensorType) -> Node:
+def build(p: Pattern, found: Bindings, type: TensorType, make: Make = apply) -> Node:
     """The node that a right side stands for; `type`: of the node that it replaces."""
     match p:
         case Variable():
@@ -183,10 +184,11 @@ def build(p: Pattern, found: Bindings, type: TensorType) -> Node:
             assert isinstance(node, Node), f"`{p.name}` is an attribute"
             return node
         case Number():
-            return full(p.value, type.dtype, type.shape)
+            scalar = constant(np.asarray(p.value).astype(to_numpy(type.dtype)))
+            return make("broadcast", scalar, shape=type.shape, axes=()) if type.shape else scalar
         case Call():
-            operands = [build(o, found, type) for o in p.operands]
-            return apply(p.op, *operands, **{k: _computed(v, found) for k, v in p.attrs})
+            operands = [build(o, found, type, make) for o in p.operands]
+            return make(p.op, *operands, **{k: _computed(v, found) for k, v in p.attrs})
 
 
 def _computed(a: Attribute, found: Bindings) -> Any:

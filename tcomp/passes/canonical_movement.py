@@ -13,7 +13,7 @@ from tcomp.ir import index
 from tcomp.ir.dtype import to_numpy
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import constant
-from tcomp.passes.normal import Normaliser, Rule
+from tcomp.passes.normal import Normaliser, RuleFunction
 from tcomp.passes.regroup import is_exact, real_axes, real_dims, regroups, runs
 
 # --- transpose -------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def _rejoined(x: Node, y: Node, axis: int, m: Normaliser) -> Node | None:
     return m.make("slice", x.operands[0], start=x["start"], shape=shape, step=x["step"])
 
 
-MOVEMENT_RULES: dict[str, tuple[Rule, ...]] = {
+MOVEMENT_RULES: dict[str, tuple[RuleFunction, ...]] = {
     "transpose": (_transpose,),
     "reshape": (_reshape,),
     "broadcast": (_broadcast,),

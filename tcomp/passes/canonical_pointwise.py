@@ -10,7 +10,7 @@ import numpy as np
 from tcomp.ir.dtype import DType
 from tcomp.ir.node import Node
 from tcomp.ir.ops import MONOIDS
-from tcomp.passes.normal import Normaliser, Rule, of_data
+from tcomp.passes.normal import Normaliser, RuleFunction, by_root, joined
 from tcomp.passes.rules.identities import IDENTITIES
 
 # x op the identity of the dual is that identity, where every value lies between the two
@@ -85,11 +85,5 @@ def _bitcast(n: Node, m: Normaliser) -> Node | None:
     return m.make("bitcast", x.operands[0], dtype=n.type.dtype) if x.op == "bitcast" else None
 
 
-def _table() -> dict[str, tuple[Rule, ...]]:
-    rules: dict[str, tuple[Rule, ...]] = {"cast": (_cast,), "bitcast": (_bitcast,), **{name: (_monoid,) for name in MONOIDS}}
-    for identity in IDENTITIES:
-        rules[identity.root] = (*rules.get(identity.root, ()), of_data(identity))
-    return rules
-
-
-POINTWISE_RULES: dict[str, tuple[Rule, ...]] = _table()
+_CODE: dict[str, tuple[RuleFunction, ...]] = {"cast": (_cast,), "bitcast": (_bitcast,), **{name: (_monoid,) for name in MONOIDS}}
+POINTWISE_RULES = joined(_CODE, by_root(IDENTITIES))

@@ -22,15 +22,14 @@ from tcomp.ir.module import Module
 from tcomp.passes.canonical_domain import after_reshape, before_repeating, reduce_after_reshape, reduce_of_units
 from tcomp.passes.canonical_movement import MOVEMENT_RULES
 from tcomp.passes.canonical_pointwise import POINTWISE_RULES
-from tcomp.passes.normal import Normaliser, Rule
+from tcomp.passes.normal import Normaliser, joined
 from tcomp.passes.rebuild import rebuilt
 
-CANONICAL_RULES: dict[str, tuple[Rule, ...]] = {
-    **MOVEMENT_RULES,
-    **POINTWISE_RULES,
-    "pointwise": (before_repeating, after_reshape),
-    "reduce": (reduce_of_units, reduce_after_reshape),
-}
+CANONICAL_RULES = joined(
+    MOVEMENT_RULES,
+    POINTWISE_RULES,
+    {"pointwise": (before_repeating, after_reshape), "reduce": (reduce_of_units, reduce_after_reshape)},
+)
 
 
 def canonicalise(module: Module) -> Module:

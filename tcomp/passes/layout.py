@@ -20,28 +20,21 @@ from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.region import deep_walk
 from tcomp.passes.canonicalise import CANONICAL_RULES, canonicalise
-from tcomp.passes.normal import Normaliser, Rule
+from tcomp.passes.normal import Normaliser, joined
 from tcomp.passes.rebuild import rebuilt
 from tcomp.passes.transposing import TRANSPOSING_RULES, after_transpose
 from tcomp.passes.untransposing import untransposed
 
+LAYOUT_RULES = joined(CANONICAL_RULES, TRANSPOSING_RULES, {"pointwise": (after_transpose,)})
 LIKELY = 64  # what a symbolic size without a small bound is taken for
 
 
 def layout(module: Module) -> Module:
     """`module` with as few bytes transposed as sinking transposes gives."""
     before = canonicalise(module)
-    after = rebuilt(before, Normaliser(_rules()).change)
+    after = rebuilt(before, Normaliser(LAYOUT_RULES).change)
     shared = untransposed(after, Normaliser(CANONICAL_RULES))
     return min((after, shared, before), key=transposed_bytes)
-
-
-def _rules() -> dict[str, tuple[Rule, ...]]:
-    rules = dict(CANONICAL_RULES)
-    for op, extra in TRANSPOSING_RULES.items():
-        rules[op] = (*rules.get(op, ()), *extra)
-    rules["pointwise"] = (*rules["pointwise"], after_transpose)
-    return rules
 
 
 def transposed_bytes(module: Module) -> int:

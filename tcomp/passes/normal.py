@@ -1,7 +1,8 @@
 """`Normaliser`: nodes brought to a normal form as they are made, by rules that look at a node and its operands.
 
 A rule is `rule(n, m) -> Node | None`: `n` has normal operands; the answer is built with `m` and so is normal, or None where the
-rule does not apply. Since every node is normal when its users are made, one walk over a function reaches the fixpoint.
+rule does not apply. Since every node is normal when its users are made, one walk over a function reaches the fixpoint. What a
+pattern can say is data (`ir/rewrite.py`) and becomes such a rule by `by_root`; what needs to count axes is a function.
 """
 
 from __future__ import annotations
@@ -10,24 +11,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tcomp import trace
+from tcomp.errors import Error
 from tcomp.ir import rewrite
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import attributes
 from tcomp.ir.node import Dim, Node, with_operands
 from tcomp.ir.ops import OPS, apply
 
-Rule = Callable[[Node, "Normaliser"], "Node | None"]
+RuleFunction = Callable[[Node, "Normaliser"], "Node | None"]
+Rules = Mapping[str, Sequence[RuleFunction]]  # by operation; those under "pointwise" are for every pointwise one, after its own
 _ANCHORS = frozenset(["dot", "conv", "reduce"])
 
 
 @dataclass(slots=True)
 class Normaliser:
-    """Makes normal nodes. rules: by operation; those under "pointwise" are for every pointwise operation, after its own.
+    """Makes normal nodes.
 
     anchored: values computed where a product, convolution or reduction leaves its results: pointwise work on them is fused there.
     """
 
-    rules: Mapping[str, Sequence[Rule]]
+    rules: Rules
     anchored: set[Node] = field(default_factory=set)
     _done: dict[Node, Node] = field(default_factory=dict)
 
@@ -49,8 +52,11 @@ class Normaliser:
         return n
 
     def change(self, old: Node, operands: tuple[Node, ...]) -> Node:
-        """What stands for `old` over normal operands."""
-        return self.normal(with_operands(old, operands))
+        """What stands for `old` over normal operands. TC0001 where the rules for it do not come to an end."""
+        try:
+            return self.normal(with_operands(old, operands))
+        except RecursionError:
+            raise Error("TC0001", f"rules for `{old.op}` that do not come to an end") from None
 
     def make(self, op: str, *operands: Node, **attrs: object) -> Node:
         return self.normal(apply(op, *operands, **attrs))
@@ -77,14 +83,28 @@ class Normaliser:
         return self.broadcast(value, shape, ())
 
 
-def of_data(rule: rewrite.Rule) -> Rule:
-    """A rule that is data, its right side one operation at most."""
+def by_root(rules: Iterable[rewrite.Rule]) -> dict[str, tuple[RuleFunction, ...]]:
+    """Rules that are data, by the operation at the top of their left sides."""
+    found: dict[str, tuple[RuleFunction, ...]] = {}
+    for rule in rules:
+        found[rule.root] = (*found.get(rule.root, ()), _of_data(rule))
+    return found
 
+
+def _of_data(rule: rewrite.Rule) -> RuleFunction:
     def apply_rule(n: Node, m: Normaliser) -> Node | None:
-        new = rule.at(n)
-        if new is None:
-            return None
-        trace.event("rule", name=rule.name, before=n, after=new)
-        return m.normal(new)
+        new = rule.at(n, m.make)
+        if new is not None:
+            trace.event("rule", name=rule.name, before=n, after=new)
+        return new
 
     return apply_rule
+
+
+def joined(*tables: Rules) -> dict[str, tuple[RuleFunction, ...]]:
+    """Several tables as one: of each operation the rules of the first table, then those of the next."""
+    found: dict[str, tuple[RuleFunction, ...]] = {}
+    for table in tables:
+        for op, rules in table.items():
+            found[op] = (*found.get(op, ()), *rules)
+    return found

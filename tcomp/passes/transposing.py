@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tcomp.ir.node import Node
 from tcomp.ir.ops.reduction import Axes, free_axes
-from tcomp.passes.normal import Normaliser, Rule
+from tcomp.passes.normal import Normaliser, RuleFunction
 from tcomp.passes.regroup import Shape, is_exact, real_axes, real_dims, regroups, runs
 
 Perm = tuple[int, ...]
@@ -288,7 +288,7 @@ def _renamed(pairs: Axes, side: int, perm: Perm) -> Axes:
 
 _MATRICES = ((((), ()), ((1,), (0,))), (((0,), (0,)), ((2,), (1,))))  # as `decompose` leaves them
 
-TRANSPOSING_RULES: dict[str, tuple[Rule, ...]] = {
+TRANSPOSING_RULES: dict[str, tuple[RuleFunction, ...]] = {
     "transpose": (_transpose,),
     "concat": (_concat,),
     "reduce": (_reduce,),

@@ -277,9 +277,9 @@ def test_a_thousand_operations_take_less_than_a_third_of_a_second():
         y = apply("add", apply("sub", z, reduce_keep(z, "max", (2,))), y)
     module = module_of(y)
     assert len(module.func.nodes()) > 1000
-    start = time.perf_counter()
+    start = time.process_time()
     canonicalise(module)
-    assert time.perf_counter() - start < 0.3
+    assert time.process_time() - start < 0.3
 
 
 def test_deep_programs():
