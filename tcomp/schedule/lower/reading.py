@@ -19,6 +19,7 @@ from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import OPS
 from tcomp.ir.types import Buffer
+from tcomp.schedule.lower.ranges import known_range
 
 At = tuple[Dim, ...]
 
@@ -138,13 +139,12 @@ class Reader:
             used = index.mul(used, index.product(n.type.shape))
             n, at = n.operands[0], moved(n, at)
         found = linear(at, n.type.shape)
-        home = self._home(n)
-        lo, hi = _literal_range(home)
+        lo, hi = known_range(self._home(n)) or (-1, -1)
         least, top = index.bounds(size)
         if lo < 0 or least is None or hi >= least:
             self._prove(user, n, at, size, used)
             lo, hi = 0, top - 1 if top is not None else -1
-        elif home["value"].array.size == 1:
+        elif lo == hi:
             return lo
         return index.read(self.buffer(_flat(n)), (found,), lo, hi if hi >= 0 else None)
 
@@ -162,14 +162,6 @@ def _element(value: np.ndarray, dtype: dt.DType) -> Node:
     if dtype.is_storage:
         return tile.pointwise("bitcast", tile.full(int(value.view(np.uint8)), dt.u8), dtype=dtype)
     return tile.full(float(value) if dtype.is_float else value.item(), dtype)
-
-
-def _literal_range(n: Node) -> tuple[int, int]:
-    """Smallest and largest element of a constant; (-1, -1) where nothing is known."""
-    if n.op != "constant":
-        return -1, -1
-    array = n["value"].array
-    return (int(array.min()), int(array.max())) if array.size else (0, 0)
 
 
 def _flat(n: Node) -> Node:
