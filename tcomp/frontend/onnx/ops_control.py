@@ -81,7 +81,7 @@ def loop(c: Context, count: Node | None = None, condition: Node | None = None, *
     """A loop of the program; unrolled where it has few steps, or where it has to be (sequences, shapes that change)."""
     limit = None if count is None else c.facts.dims(count)
     steps = None if limit is None else limit.reshape(-1)[0]
-    if isinstance(steps, int) and steps <= FEW_STEPS:
+    if isinstance(steps, int) and 0 < steps <= FEW_STEPS:
         return _unrolled(c, steps, condition, carried)
     try:
         return _looped(c, count, steps, condition, carried)
@@ -112,9 +112,12 @@ def _looped(
     known = c.constant(first)
     if known is not None and not known:
         extent, limit, first = 0, None, full(True, dt.bool_)
-    if limit is None and extent is not None:
-        probe = turn(c.facts.counter(extent), tuple(start))[0]
-        if c.constant(first) is not None and c.constant(probe) is not None and bool(c.constant(probe)):
+    if limit is None:
+        on = c.constant(turn(c.facts.counter(extent), tuple(start))[0])
+        always = on is not None and bool(on)
+        if always and extent is None:
+            raise c.unsupported("a loop without end")
+        if always and known is not None:
             return regions.loop(c, start, extent, lambda t, values: turn(t, values)[1:])
 
     def guarded(counter: Node, values: tuple[Node, ...]) -> list[Node]:

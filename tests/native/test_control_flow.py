@@ -1,0 +1,126 @@
+"""Control flow as native code: random programs on any number of threads give what the interpreter gives; faults, timing."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from control_support import Random
+
+from tcomp.api import Compiler
+from tcomp.errors import Error
+from tcomp.frontend.jit import Options
+from tcomp.ir import dtype as dt
+from tcomp.ir import index as ix
+from tcomp.ir.graph import Func, full, reshape
+from tcomp.ir.interp import graph
+from tcomp.ir.ops import apply, item, parameter
+from tcomp.ir.region import Region, region_parameter
+from tcomp.runtime.executable import Executable
+from tcomp.schedule.lower import body
+
+
+@pytest.fixture(autouse=True)
+def fast_code(monkeypatch):
+    monkeypatch.setenv("TCOMP_FAST", "1")
+
+
+def compiled(func: Func, threads: int = 4) -> Executable:
+    exe = Compiler(use_cache=False)(func, Options())
+    object.__setattr__(exe.spec, "threads", threads)
+    object.__setattr__(exe.spec, "release_gil", True)
+    return exe
+
+
+def inputs_of(seed: int, rows: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(s).astype(np.float32) for s in ((6,), (6,), (rows, 6))]
+
+
+@pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(monkeypatch, seed, threshold):
+    monkeypatch.setattr(body, "ALONE", threshold)
+    func = Random(seed).func()
+    exe = compiled(func)
+    for rows in (0, 1, 7, 40):
+        inputs = inputs_of(seed + rows, rows)
+        expected = graph.run(func, inputs)
+        for _ in range(10):
+            for got, want in zip(exe(*inputs), expected):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_calls_at_the_same_time(monkeypatch):
+    monkeypatch.setattr(body, "ALONE", -1)
+    func = Random(2).func()
+    exe = compiled(func)
+    sets = [inputs_of(k, 5 + k) for k in range(4)]
+    expected = [graph.run(func, inputs) for inputs in sets]
+
+    def call(k: int) -> None:
+        for _ in range(50):
+            for got, want in zip(exe(*sets[k]), expected[k]):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(4)))
+
+
+def recurrence(rows: int, width: int) -> Func:
+    """h = tanh(x[t] + h w), wide enough for several blocks."""
+    n, t = ix.symbol("n"), ix.symbol("step")
+    shapes = {"x": (n, rows, width), "h": (rows, width), "w": (width, width)}
+    x, h, w = (parameter(name, dt.f32, shape) for name, shape in shapes.items())
+    p, q, r = (region_parameter(k, v.type) for k, v in enumerate((h, x, w)))
+    row = reshape(apply("slice", q, start=(t, 0, 0), shape=(1, rows, width), step=(1, 1, 1)), (rows, width))
+    new = apply("tanh", apply("add", row, apply("dot", p, r, batch=((), ()), contract=((1,), (0,)))))
+    loop = apply("loop", h, x, w, body=Region((p, q, r), (new, new)), carried=1, extent=n, counter=t, conditional=False)
+    return Func("recurrence", (x, h, w), (item(loop, 1), item(loop, 0)), ("y", "last"))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_many_turns_of_several_blocks(monkeypatch, threads):
+    monkeypatch.setattr(body, "ALONE", -1)
+    func = recurrence(200, 64)
+    exe = compiled(func, threads)
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 60):
+        x, h, w = (rng.standard_normal(s).astype(np.float32) * 0.1 for s in ((n, 200, 64), (200, 64), (64, 64)))
+        expected = graph.run(func, [x, h, w])
+        for _ in range(10):
+            for got, want in zip(exe(x, h, w), expected):
+                np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
+def test_an_index_out_of_range_in_a_turn_ends_the_call(monkeypatch, threshold):
+    monkeypatch.setattr(body, "ALONE", threshold)
+    n, t = ix.symbol("n"), ix.symbol("step")
+    table, at = parameter("table", dt.f32, (5,)), parameter("at", dt.i64, (n,))
+    total, q, r = region_parameter(0, full(0.0, dt.f32).type), region_parameter(1, table.type), region_parameter(2, at.type)
+    place = reshape(apply("slice", r, start=(t,), shape=(1,), step=(1,)), ())
+    region = Region((total, q, r), (apply("add", total, apply("gather", q, place, axis=0)),))
+    start = full(0.0, dt.f32)
+    loop = apply("loop", start, table, at, body=region, carried=1, extent=n, counter=t, conditional=False)
+    exe = compiled(Func("f", (table, at), (item(loop, 0),), ("y",)))
+    table_ = np.arange(5, dtype=np.float32)
+    assert exe(table_, np.array([1, 2, 4])) == 7
+    for _ in range(10):
+        with pytest.raises(Error, match="TC0604"):
+            exe(table_, np.array([1, 2, 5, 1, 1, 1, 1]))
+        assert exe(table_, np.array([4, 4])) == 8
+
+
+@pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
+def test_the_profile_counts_all_turns(monkeypatch, threshold):
+    monkeypatch.setattr(body, "ALONE", threshold)
+    exe = compiled(recurrence(20, 64))
+    x, h, w = (np.ones(s, np.float32) for s in ((50, 20, 64), (20, 64), (64, 64)))
+    found = exe.profile(x, h, w)
+    name = "repeat (" if threshold > 0 else "dot"
+    (row,) = (r for r in found.rows if name in r.kernel)
+    assert row.seconds > 0.3 * found.seconds
