@@ -55,9 +55,9 @@ _MACHINE_FREE: dict[str, Pass] = {
 }
 
 
-def passes_for(machine: Machine) -> dict[str, Pass]:
-    """Every pass by name, for a machine."""
-    return {**_MACHINE_FREE, "lower": partial(lower, machine=machine)}
+def passes_for(machine: Machine, fp: str | None = None) -> dict[str, Pass]:
+    """Every pass by name, for a machine. fp: the floating-point class asked for; `bitwise` keeps the order of the text."""
+    return {**_MACHINE_FREE, "lower": partial(lower, machine=machine, reassociates=fp != "bitwise")}
 
 
 PASSES: dict[str, Pass] = passes_for(machine_for("cpu")[0])
@@ -90,7 +90,7 @@ def _dump(name: str, module: Module) -> None:
 def stages_of(func: Func, options: Options) -> dict[str, Module]:
     """`func` at every stage: graph (after its passes), tile, placed and reg."""
     machine, _ = machine_for(options.target)
-    passes = passes_for(machine)
+    passes = passes_for(machine, options.fp)
     module = Module("graph", func.name, func, target=options.target)
     modules: dict[str, Module] = {module.stage: module}
     _dump(f"00-{module.stage}", module)
@@ -110,6 +110,7 @@ def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
         "note": options.note,
         "operations": [list(r) for r in program.realised],
         "kernels": len(program.kernels),
+        "cascades": [dict(c) for c in modules["tile"].cascades],
     }
     return build(program, machine, target, texts, report)
 

@@ -19,7 +19,8 @@ class Module:
 
     constants: the values of main's constant buffers, by name, row-major (a kernel's packing is explicit). nodes: what a
     status word's low half numbers (the user's place). realised: how each operation of the graph was realised, for the report.
-    algebra: what became of each window that was saturated, as JSON data, for the report.
+    algebra: what became of each window that was saturated, as JSON data, for the report. cascades: which dependent reductions
+    became one pass, and why others did not, likewise.
     """
 
     stage: str
@@ -32,6 +33,7 @@ class Module:
     realised: tuple[tuple[str, str], ...] = ()
     target: str = "cpu"
     algebra: tuple[dict[str, Any], ...] = ()
+    cascades: tuple[dict[str, Any], ...] = ()
 
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)

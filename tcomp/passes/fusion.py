@@ -7,6 +7,7 @@ never computed by themselves: whoever reads them composes their index maps. A gr
 * `row`: reductions over the last axis of one domain, whatever is pointwise before, between and after them (softmax, norms);
 * `column`: reductions over other axes, with what is pointwise before and after;
 * `dot`, `conv`: one contraction and the pointwise operations on its result;
+* `cascade`: dependent reductions over one axis, with the products before and after them (found by `passes/cascade`);
 * one operation by itself: concat, scan, sort, top_k, scatter_elements, scatter_nd, cond, loop.
 
 A value that several groups read is an output of its group, unless it is so cheap that each reader computes it again.
@@ -25,6 +26,7 @@ from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
 from tcomp.ir.types import TupleType
+from tcomp.passes.cascade.cascade import Cascade
 
 MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window"})
 VIRTUAL = MOVEMENTS | {"constant", "iota", "dimension", "parameter", "item"}
@@ -50,6 +52,7 @@ class Group:
     members: tuple[Node, ...]
     anchors: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    cascade: Cascade | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +64,7 @@ class _Cluster:
     domain: tuple[Dim, ...]
     anchors: list[Node]
     anchor_key: tuple[object, ...] = ()
+    cascade: Cascade | None = None
 
 
 def is_pointwise(n: Node) -> bool:
@@ -68,9 +72,9 @@ def is_pointwise(n: Node) -> bool:
     return OPS[n.op].kind == "pointwise" or n.op == "copy"
 
 
-def fuse(func: Func) -> tuple[Group, ...]:
-    """The groups of `func`, in an order in which each reads only what earlier ones wrote."""
-    return _Fusion(func).run()
+def fuse(func: Func, cascades: Iterable[Cascade] = ()) -> tuple[Group, ...]:
+    """The groups of `func`, in an order in which each reads only what earlier ones wrote; `cascades` are groups already."""
+    return _Fusion(func, cascades).run()
 
 
 def roots(func: Func) -> set[Node]:
@@ -108,8 +112,9 @@ def _composes(reader: Node, k: int, o: Node) -> bool:
 class _Fusion:
     """The state of one run: clusters by node, and who reads whom."""
 
-    def __init__(self, func: Func) -> None:
-        self.roots = roots(func)
+    def __init__(self, func: Func, cascades: Iterable[Cascade]) -> None:
+        self.cascades = {n: c for c in cascades for n in c.members}
+        self.roots = {n for n in roots(func) if n not in self.cascades}
         self.nodes = [n for n in func.nodes() if n.op not in VIRTUAL or n in self.roots]
         self.order = {n: k for k, n in enumerate(self.nodes)}
         self.readers: dict[Node, list[tuple[Node, Node]]] = {n: [] for n in self.nodes}  # (reader, operand as it reads it)
@@ -120,7 +125,8 @@ class _Fusion:
                         self.readers[base].append((n, o))
         self.results = {b for r in func.results for b in self._bases(r)}
         self.inlined = self._find_inlined()
-        self.cluster = {n: self._single(n) for n in self.nodes if n not in self.inlined}
+        self.cluster = {n: self._single(n) for n in self.nodes if n not in self.inlined and n not in self.cascades}
+        self.cluster |= self._cascade_clusters()
 
     def run(self) -> tuple[Group, ...]:
         for n in self.nodes:
@@ -155,7 +161,8 @@ class _Fusion:
             if any(b.op in ("dot", "conv", "reduce") or b in epilogues for o in n.operands for b in self._bases(o)):
                 epilogues.add(n)  # computed where its operand is still in registers
         for n in reversed(self.nodes):
-            if is_pointwise(n) and n not in self.results | epilogues and self._may_inline(n, work[n]):
+            kept = n in self.results or n in epilogues or n in self.cascades
+            if is_pointwise(n) and not kept and self._may_inline(n, work[n]):
                 inlined.add(n)
         return inlined
 
@@ -169,6 +176,18 @@ class _Fusion:
         if work <= CHEAP_OPERATIONS:
             return True
         return len(readers) == 1 and not _repeats(readers[0][1]) and readers[0][0].op != "reduce"
+
+    def _cascade_clusters(self) -> dict[Node, _Cluster]:
+        """One cluster for each cascade, which nothing joins."""
+        made: dict[Cascade, _Cluster] = {}
+        for n in self.nodes:
+            c = self.cascades.get(n)
+            if c is None:
+                continue
+            if c not in made:
+                made[c] = _Cluster("cascade", set(), c.domain, [s.node for s in c.stages], (), c)
+            made[c].members.add(n)
+        return {n: made[c] for n, c in self.cascades.items() if n in self.order}
 
     # -- merging ---------------------------------------------------------------------------------
 
@@ -197,7 +216,7 @@ class _Fusion:
         kinds = {p.kind, c.kind}
         if kinds == {"map"}:
             return p.domain == c.domain
-        if kinds & ALONE:
+        if kinds & ALONE or "cascade" in kinds:
             return False
         if "row" in kinds and kinds <= {"row", "map"}:
             return _row_fits(p, c)
@@ -253,7 +272,7 @@ class _Fusion:
         """Reductions of one operand over the same axes share a pass."""
         by_operand: dict[tuple[Node, object], _Cluster] = {}
         for n in self.nodes:
-            if n.op != "reduce" or n not in self.cluster:
+            if n.op != "reduce" or n not in self.cluster or n in self.cascades:
                 continue
             mine, key = self.cluster[n], (n.operands[0], n["axes"])
             other = by_operand.setdefault(key, mine)
@@ -272,7 +291,7 @@ class _Fusion:
     def _group(self, c: _Cluster) -> Group:
         members = tuple(sorted(c.members, key=self.order.__getitem__))
         outputs = tuple(n for n in members if n in self.results or self._read_outside(n, c, set()))
-        return Group(c.kind, members, tuple(c.anchors), outputs)
+        return Group(c.kind, members, tuple(c.anchors), outputs, c.cascade)
 
     def _read_outside(self, n: Node, c: _Cluster, seen: set[Node]) -> bool:
         """Whether another group reads `n`, directly or through values it computes again."""

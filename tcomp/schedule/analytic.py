@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tcomp.ir.machine import LANES, Machine
-from tcomp.schedule.choice import DotChoice
-from tcomp.schedule.space import Problem, largest_rows
+from tcomp.schedule.choice import CascadeChoice, DotChoice
+from tcomp.schedule.space import CascadeProblem, Problem, largest_rows
 
 SMALL = 32  # rows up to which few rows of the second operand are kept in L1
 MANY = 1024  # rows from which copying the second operand into panels pays
@@ -59,3 +59,53 @@ def _block_rows(p: Problem, rows: int, block_columns: int) -> int:
     blocks_across = -(-p.n // block_columns) * p.batch
     wanted = max(1, 16 // max(1, blocks_across))
     return min(round_up(-(-p.m // wanted), rows), round_up(BLOCK_ROWS, rows))
+
+
+# --- dependent reductions ---------------------------------------------------------------------------
+
+ROWS = 32  # rows of a block: a tile of ROWS x COLUMNS stays in L1, or near it
+COLUMNS = 256
+PARTS = 4  # parts for each core where rows and batches give no work for all
+
+
+def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
+    """Blocks by the caches, packing by how second factors lie and how often they are read, parts by the number of cores."""
+    row = machine.intrinsic(p.dtype)
+    columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
+    rows = min(p.rows, ROWS)
+    wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), columns)
+    blocks = p.batch * -(-p.rows // rows)
+    depth = max(p.depths, default=1)
+    return CascadeChoice(
+        rows,
+        min(COLUMNS, round_up(p.length, LANES)),
+        (largest_rows(row, columns), columns),
+        (largest_rows(row, wide), wide),
+        64 if p.direct and depth > 256 else depth,
+        "direct" if p.direct or not p.depths else "panels" if p.rows > rows else "block",
+        _parts(p, blocks, machine),
+    )
+
+
+def why_apart(p: CascadeProblem, machine: Machine) -> str:
+    """'' where one pass moves fewer bytes than a kernel for each product and for the reductions, else why it does not.
+
+    Apart, values of the domain's size are written (twice as dear as reading) and read between kernels, unless they stay in L2. In
+    one pass each block of rows reads the second factors again, unless these do."""
+    size = p.batch * p.rows * p.length * p.dtype.bytes
+    row = p.length * p.dtype.bytes
+    if not p.depths and not p.widths:
+        return "" if row > machine.l2 // 2 else f"a row of {row} bytes stays in the cache: passes over it move nothing"
+    shared = p.length * (sum(p.depths) + sum(p.widths)) * p.dtype.bytes
+    blocks = -(-p.rows // min(p.rows, ROWS))
+    again = (blocks - 1) * p.batch * shared if shared > machine.l2 // 2 else 0
+    moved = 3 * size * (len(p.depths) + (len(p.widths) > 0 and p.reductions > 0))
+    if p.accumulators > p.reductions + len(p.widths) and p.widths:
+        again += size * sum(p.widths) // COLUMNS
+    return "" if again < moved else f"{blocks} blocks of rows would read {shared} bytes again each, to save moving {moved}"
+
+
+def _parts(p: CascadeProblem, blocks: int, machine: Machine) -> int:
+    if blocks >= 2 * machine.cores or p.length < 8 * COLUMNS:
+        return 1
+    return min(p.length // (4 * COLUMNS), -(-PARTS * machine.cores // blocks))

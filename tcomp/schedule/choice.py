@@ -41,3 +41,26 @@ def parse_choice(text: str) -> DotChoice:
     except (IndexError, ValueError):
         raise Error("TC0301", f"the choice `{text}`", "dot FORM RxC block RxCxD unroll U [spill]") from None
     return replace(choice, spill="spill" in words[7:])
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeChoice:
+    """How dependent reductions run: `rows` by `columns` of the domain at a time.
+
+    score, result: register tiles of the products that stream and of those that are reduced. depth: of the streaming product's
+    inner axis at a time. packing of its second factor: `direct`, `panels` (in a phase of their own), `block` (each block its own).
+    parts: into how many the streamed axis is split, each reduced by itself, then merged.
+    """
+
+    rows: int
+    columns: int
+    score: tuple[int, int] = (8, 32)
+    result: tuple[int, int] = (4, 64)
+    depth: int = 256
+    packing: str = "direct"
+    parts: int = 1
+
+    def text(self) -> str:
+        """`cascade 32x256 score 8x32 result 4x64 depth 256 packing panels parts 1`."""
+        tiles = f"score {self.score[0]}x{self.score[1]} result {self.result[0]}x{self.result[1]}"
+        return f"cascade {self.rows}x{self.columns} {tiles} depth {self.depth} packing {self.packing} parts {self.parts}"

@@ -61,3 +61,22 @@ def points(p: Problem, machine: Machine) -> Iterator[DotChoice]:
             choice = DotChoice(form, rows, columns, rows * panels, columns * many, depth, unroll, p.costly_epilogue)
             if legal(choice, p, machine):
                 yield choice
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeProblem:
+    """Dependent reductions to schedule: sizes to steer by, of the grid's axes, of rows and of what streams.
+
+    depths: inner axes of the products that stream; widths: columns of those that are reduced. direct: second factors lie along
+    what streams. reductions: stages that are no products; accumulators: of all stages, for each row.
+    """
+
+    batch: int
+    rows: int
+    length: int
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+    dtype: DType
+    direct: bool
+    reductions: int
+    accumulators: int

@@ -20,6 +20,8 @@ from tcomp.ir.types import Buffer
 from tcomp.ir.work import nodes_work
 from tcomp.passes.fusion import CONTROL, Group, fuse
 from tcomp.schedule.lower import alone, contraction, convolution, loops
+from tcomp.schedule.lower.cascade import lower_cascade
+from tcomp.schedule.lower.cascade_report import chosen_cascades, note_kernel
 from tcomp.schedule.lower.legal import require_known
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.own import with_own_memory
@@ -33,6 +35,7 @@ LOWERING: dict[str, Callable[[str, Group, Context], Lowered]] = {
     "row": loops.lower_row,
     "column": loops.lower_column,
     "dot": contraction.lower_dot,
+    "cascade": lower_cascade,
     "conv": convolution.lower_conv,
     "concat": alone.lower_concat,
     "scan": alone.lower_scan,
@@ -56,7 +59,7 @@ class Body:
     def lower(self, func: Func, targets: list[str]) -> None:
         """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets`."""
         require_known(func, {*LOWERING, *CONTROL, "reduce", "copy"})
-        groups = fuse(func)
+        groups = fuse(func, chosen_cascades(func, self.program) if self.program.reassociates else ())
         self._name_results(func, groups, targets)
         memory = {*self.names, *(o for g in groups for o in outputs_of(g))}
         ctx = Context(lambda n: n in memory or n.op == "constant", self.program.machine, self.program.node_number)

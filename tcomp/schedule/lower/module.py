@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,11 @@ from tcomp.schedule.lower.legal import demands
 from tcomp.schedule.lower.own import with_own_memory
 
 
-def lower(module: Module, machine: Machine) -> Module:
-    """The TILE module of a canonical GRAPH module."""
+def lower(module: Module, machine: Machine, reassociates: bool = True) -> Module:
+    """The TILE module of a canonical GRAPH module. reassociates: whether dependent reductions may become one pass."""
     assert module.func is not None
     func = with_own_memory(module.func)
-    program = Program(func, machine)
+    program = Program(func, machine, reassociates)
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
     outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, module.func.results))
     body = Body(program, {p: b.name for p, b in zip(func.params, inputs)})
@@ -37,6 +38,7 @@ def lower(module: Module, machine: Machine) -> Module:
     return replace(
         module, stage="tile", func=func, kernels=program.named_kernels(), main=main, constants=program.constants,
         nodes=tuple(program.place(n) for n in program.checked), realised=tuple(program.realised),
+        cascades=tuple(program.cascades),
     )  # fmt: skip
 
 
@@ -53,12 +55,14 @@ class Program:
 
     func: Func
     machine: Machine
+    reassociates: bool = True
     buffers: dict[str, Buffer] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     constant_names: dict[Node, str] = field(default_factory=dict)
     kernels: dict[Kernel, str] = field(default_factory=dict)
     checked: list[Node] = field(default_factory=list)
     realised: list[tuple[str, str]] = field(default_factory=list)
+    cascades: list[dict[str, Any]] = field(default_factory=list)
     numbers: int = 0
     groups: int = 0
 

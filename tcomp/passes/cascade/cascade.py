@@ -1,0 +1,352 @@
+"""Finding dependent reductions in a canonical GRAPH: chains of reductions over one axis that one pass can compute.
+
+The *domain* of a cascade is the shape of what streams; its last axis is reduced. A cascade is a set of stages (reductions
+over that axis, and products that contract it), the pointwise work between them, and the products that compute what streams.
+It is legal if each stage has accumulators with a correction (`correction.py`, `order.py`), nothing of the size of the domain
+is needed in memory, and no path leaves it and comes back. Nothing here knows a pattern by name. Whether it pays is for the
+schedule to say.
+
+    s = dot q, k;  m = reduce max s;  p = exp(s - m);  l = reduce add p;  o = dot (p / l), v
+    ->  stages m (max), l (add, T = exp(-d0)), o (dot, T = exp(-d0), then / l), product s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tcomp.ir.dtype import bool_, f32, f64
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import MONOIDS, OPS
+from tcomp.ir.types import TensorType
+from tcomp.passes.cascade import correction, order
+from tcomp.passes.cascade.correction import Transfer
+from tcomp.passes.cascade.elements import Elements, is_pointwise, row_operand, scalar_constant
+from tcomp.passes.cascade.expression import Step, factored, is_state, kinds, leaf, states, with_states
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One reduction. node: the `reduce` or `dot`; result: its leaf. basis: elements of its accumulators over x, p and u leaves;
+    transfer: their correction (None where no state is read); kept: the extreme's leaf that a selection follows, and what it
+    starts from; steps: what the first accumulator is multiplied or divided by at the end, over m and p leaves."""
+
+    node: Node
+    result: Node
+    monoid: str
+    basis: tuple[Node, ...]
+    transfer: Transfer | None = None
+    kept: tuple[Node, Node] | None = None
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def is_product(self) -> bool:
+        return self.node.op == "dot"
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """members: all operations that it computes. products: those that compute what streams. streamed, rows: the graph's value of
+    each x and p leaf. states: what each u leaf is, over m and p leaves; starts: its value before any element."""
+
+    domain: Shape
+    members: frozenset[Node]
+    stages: tuple[Stage, ...]
+    products: tuple[Node, ...]
+    streamed: tuple[tuple[Node, Node], ...]
+    rows: tuple[tuple[Node, Node], ...]
+    states: tuple[tuple[Node, Node], ...]
+    starts: tuple[float, ...]
+    outputs: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A chain that stays several passes: its last reduction, and the condition that failed, with a witness."""
+
+    node: Node
+    reason: str
+
+
+def find(func: Func) -> tuple[tuple[Cascade, ...], tuple[Refusal, ...]]:
+    """All cascades of a function, disjoint, and the chains that are none."""
+    search = _Search(func)
+    found: list[Cascade] = []
+    refused: list[Refusal] = []
+    for stages in search.chains():
+        built = search.cascade(stages)
+        if isinstance(built, Cascade):
+            found.append(built)
+        elif built:
+            refused.append(Refusal(stages[-1], built))
+    return tuple(found), tuple(refused)
+
+
+@dataclass(slots=True)
+class _Region:
+    """What one chain of reductions reads: the pointwise work that depends on results or products, leaves, products."""
+
+    work: set[Node] = field(default_factory=set)
+    leaves: set[Node] = field(default_factory=set)
+    products: set[Node] = field(default_factory=set)
+    stages: set[Node] = field(default_factory=set)
+
+
+class _Search:
+    """Who reads whom in a function, and what could be a stage."""
+
+    def __init__(self, func: Func) -> None:
+        self.nodes = func.nodes()
+        self.order = {n: k for k, n in enumerate(self.nodes)}
+        self.readers: dict[Node, list[Node]] = {n: [] for n in self.nodes}
+        for n in self.nodes:
+            for o in n.operands:
+                self.readers[o].append(n)
+        self.results = frozenset(func.results)
+        self.regions: dict[Node, _Region] = {}
+
+    # --- chains ---------------------------------------------------------------------------------------
+
+    def chains(self) -> list[list[Node]]:
+        """Sets of stages that share work, products, or what they read; each in the order of the program."""
+        for n in self.nodes:
+            domain = domain_of(n)
+            if domain is not None:
+                self.regions[n] = self._region(n, domain)
+        groups: list[tuple[set[Node], set[object]]] = []
+        for n, region in self.regions.items():
+            domain = domain_of(n)
+            shared: set[object] = {(domain, x) for x in (*region.work, *region.products, *region.leaves, *region.stages, n)}
+            joined = [g for g in groups if g[1] & shared]
+            groups = [g for g in groups if g not in joined]
+            groups.append(({n}.union(*(g[0] for g in joined)), shared.union(*(g[1] for g in joined))))
+        chains = [sorted(g[0], key=self.order.__getitem__) for g in groups]
+        return [c for c in chains if self._is_chain(c)]
+
+    def _is_chain(self, stages: list[Node]) -> bool:
+        regions = [self.regions[n] for n in stages]
+        return any(r.stages or r.products for r in regions)
+
+    def _region(self, stage: Node, domain: Shape) -> _Region:
+        region = _Region()
+        stack = [stage.operands[0]]
+        seen: set[Node] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if n.type.shape == domain and (row := row_operand(n)) is not None:
+                stack.append(row)
+            elif domain_of(n) == domain and n.op == "reduce":
+                region.stages.add(n)
+            elif (product := self.product_behind(n, domain)) is not None:
+                region.products.add(product)
+            elif is_pointwise(n) and self._depends(n, domain):
+                region.work.add(n)
+                stack.extend(n.operands)
+            elif n.type.shape == domain and scalar_constant(n) is None and n.op not in ("broadcast", "iota"):
+                region.leaves.add(n)
+        return region
+
+    def _depends(self, n: Node, domain: Shape) -> bool:
+        """Whether a value reads a reduction over the domain, or a product that streams."""
+        stack, seen = [n], set()
+        while stack:
+            x = stack.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            row = row_operand(x) if x.type.shape == domain else None
+            if domain_of(x) == domain and x.op == "reduce":
+                return True
+            if self.product_behind(x, domain) is not None:
+                return True
+            if row is not None:
+                stack.append(row)
+            elif is_pointwise(x) and x.type.shape in (domain, domain[:-1]):
+                stack.extend(x.operands)
+        return False
+
+    def product_behind(self, n: Node, domain: Shape) -> Node | None:
+        """The product that a value of the domain is, read through reshapes and transposes and by nothing else."""
+        if n.type.shape != domain:
+            return None
+        while n.op in ("reshape", "transpose") and len(self.readers[n.operands[0]]) == 1:
+            n = n.operands[0]
+        return n if n.op == "dot" and n not in self.results else None
+
+    # --- one cascade ----------------------------------------------------------------------------------
+
+    def cascade(self, stages: list[Node]) -> Cascade | str:
+        """The cascade of these stages, why it is none, or '' where nothing is worth saying."""
+        domain = domain_of(stages[0])
+        assert domain is not None
+        work = set().union(*(self.regions[n].work for n in stages))
+        products = set().union(*(self.regions[n].products for n in stages))
+        if any(
+            o.type.dtype not in (f32, f64, bool_) and not o.type.dtype.is_integer
+            for n in (*stages, *work)
+            for o in (n, *n.operands)
+        ):
+            return "16-bit floats round between its reductions"
+        members = {*stages, *work, *products, *self._paths(work, products, domain)}
+        large = [n for n in (*work, *products) if n.type.shape != domain[:-1]]
+        for n in large:
+            if n in self.results or not all(r in members for r in self.readers[n]):
+                return f"`{n.op}` of {n.type} is needed in memory"
+        members |= self._private(members, domain)
+        members |= self._epilogues(members, stages, domain)
+        if not self._convex(members):
+            return "what it gives is read by what it needs"
+        return self._built(domain, stages, frozenset(members), sorted(products, key=self.order.__getitem__))
+
+    def _paths(self, work: set[Node], products: set[Node], domain: Shape) -> set[Node]:
+        """Movements between members: broadcasts of rows, reshapes of products."""
+        found: set[Node] = set()
+        for n in self.nodes:
+            if n.type.shape == domain and row_operand(n) is not None and any(r in work for r in self.readers[n]):
+                found.add(n)
+            if n.op in ("reshape", "transpose") and self.product_behind(n, domain) in products:
+                found.add(n)
+                while n.operands[0] not in products:
+                    n = n.operands[0]
+                    found.add(n)
+        return found
+
+    def _private(self, members: set[Node], domain: Shape) -> set[Node]:
+        """Pointwise values that only members read: computed where they are read."""
+        found: set[Node] = set()
+        for n in reversed(self.nodes):
+            inside = n not in self.results and self.readers[n] and all(r in members or r in found for r in self.readers[n])
+            if n not in members and inside and is_pointwise(n) and n.type.shape == domain and not self._feeds_right(n, members):
+                found.add(n)
+        return found
+
+    def _feeds_right(self, n: Node, members: set[Node]) -> bool:
+        """Whether a product reads `n` as it lies: then it is in memory."""
+        return any(r.op == "dot" for r in self.readers[n] if r in members)
+
+    def _epilogues(self, members: set[Node], stages: list[Node], domain: Shape) -> set[Node]:
+        """Pointwise work on results, of the shape of a stage's result, that reads nothing else that depends on them."""
+        every = set(members)
+        shapes = {s.type.shape for s in stages}
+        for n in self.nodes:
+            fits = is_pointwise(n) and n.type.shape in shapes and n not in every and n.op != "copy"
+            if fits and any(self._aligned(o, every, n.type.shape) for o in n.operands):
+                others = [o for o in n.operands if not self._aligned(o, every, n.type.shape)]
+                if not any(self._is_after(o, every) for o in others):
+                    every.add(n)
+        return every - members
+
+    def _aligned(self, o: Node, members: set[Node], shape: Shape) -> bool:
+        """Whether an operand is a result at the element that is computed, or of its row."""
+        row = row_operand(o)
+        return (o in members and o.type.shape == shape) or (row is not None and row in members and o.type.shape == shape)
+
+    def _is_after(self, n: Node, members: set[Node]) -> bool:
+        stack, seen = [n], set()
+        first = min(self.order[m] for m in members)
+        while stack:
+            x = stack.pop()
+            if x in members:
+                return True
+            if x in seen or self.order[x] < first:
+                continue
+            seen.add(x)
+            stack.extend(x.operands)
+        return False
+
+    def _convex(self, members: set[Node]) -> bool:
+        """Whether no path leaves the members and comes back."""
+        last = max(self.order[m] for m in members)
+        stack = [r for m in members for r in self.readers[m] if r not in members]
+        seen: set[Node] = set()
+        while stack:
+            n = stack.pop()
+            if n in members:
+                return False
+            if n not in seen and self.order[n] <= last:
+                seen.add(n)
+                stack.extend(self.readers[n])
+        return True
+
+    # --- stages ---------------------------------------------------------------------------------------
+
+    def _built(self, domain: Shape, nodes: list[Node], members: frozenset[Node], products: list[Node]) -> Cascade | str:
+        elements = Elements(domain, members)
+        read = {n: elements.of(n.operands[0]) for n in self._in_order(nodes, elements)}
+        extremes = {
+            elements.results[n]: (str(n["monoid"]), e) for n, e in read.items() if n.op == "reduce" and "m" not in kinds(e)
+        }
+        chosen = {n: order.selection(e, n["monoid"], extremes) for n, e in read.items() if n.op == "reduce"}
+        cores = {n: factored(e) if monoid_of(n) == "add" and kinds(e) & {"x"} else (e, ()) for n, e in read.items()}
+        table = states(c for n, (c, _) in cores.items() if not chosen.get(n))
+        starts = {u: correction.at(e, elements.identities(e)) for e, u in table.items()}
+        stages: list[Stage] = []
+        for n, (core, steps) in cores.items():
+            stage = self._stage(n, elements, with_states(core, table), steps, chosen.get(n), starts)
+            if isinstance(stage, str):
+                return stage
+            stages.append(stage)
+        outputs = tuple(n for n in self.nodes if n in members and self._is_output(n, members))
+        return Cascade(
+            domain, members, tuple(stages), tuple(products), elements.leaves("x"), elements.leaves("p"),
+            tuple((u, e) for e, u in table.items()), tuple(starts.values()), outputs,
+        )  # fmt: skip
+
+    def _in_order(self, nodes: list[Node], elements: Elements) -> Iterable[Node]:
+        """The stages, each known to `elements` by its leaf from then on."""
+        for n in nodes:
+            yield n
+            elements.results[n] = leaf("m", len(elements.results), n.type.dtype)
+
+    def _stage(
+        self,
+        n: Node,
+        elements: Elements,
+        core: Node,
+        steps: tuple[Step, ...],
+        kept: tuple[Node, Node] | None,
+        starts: dict[Node, float],
+    ) -> Stage | str:
+        result, monoid = elements.results[n], monoid_of(n)
+        if kept is not None:
+            return Stage(n, result, monoid, (core,), None, kept)
+        if "u" not in kinds(core):
+            return Stage(n, result, monoid, (core,), None, None, steps)
+        if monoid != "add":
+            witness = order.order_free(core)
+            return (
+                f"`{monoid}` selects among elements whose order depends on earlier results: {witness}"
+                if witness
+                else (f"`{monoid}` over elements that depend on earlier results")
+            )
+        found = correction.transfer(core, starts)
+        return found if isinstance(found, str) else Stage(n, result, monoid, found.basis, found, None, steps)
+
+    def _is_output(self, n: Node, members: frozenset[Node]) -> bool:
+        return n in self.results or any(r not in members for r in self.readers[n])
+
+
+def monoid_of(n: Node) -> str:
+    return "add" if n.op == "dot" else str(n["monoid"])
+
+
+def domain_of(n: Node) -> Shape | None:
+    """The shape that a reduction over the last axis, or a product with computed rows, streams over."""
+    if not isinstance(n.type, TensorType) or n.type.dtype.kind == "bool" or not n.operands:
+        return None
+    x = n.operands[0]
+    if n.op == "reduce" and n["axes"] == (x.type.rank - 1,) and n["monoid"] in MONOIDS:
+        return tuple(x.type.shape)
+    if n.op == "dot" and n["contract"][0] == (x.type.rank - 1,) and OPS[x.op].kind == "pointwise":
+        lead = n["batch"][0] == tuple(range(len(n["batch"][0])))
+        return tuple(x.type.shape) if lead else None
+    return None
+
+
+__all__ = ["Cascade", "Refusal", "Stage", "domain_of", "find", "is_state"]

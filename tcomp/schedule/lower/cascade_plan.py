@@ -1,0 +1,197 @@
+"""What a cascade's kernel computes at one point: scalar expressions over the domain's axes, and how blocks become tiles.
+
+The domain has lead axes and the axis that streams. One lead axis may be the *row* axis: nothing that is shared by a block (the
+second factors of its products) depends on it. The others are the grid's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tcomp.ir import index, tile
+from tcomp.ir.index import INDEX
+from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.types import TileType
+from tcomp.passes.cascade.cascade import Cascade, Stage
+from tcomp.passes.tiles import swap
+from tcomp.schedule.choice import CascadeChoice
+from tcomp.schedule.lower.nest import likely
+from tcomp.schedule.lower.parts import Context
+from tcomp.schedule.lower.reading import Reader
+from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
+from tcomp.schedule.space import CascadeProblem
+
+Extents = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product that streams: elements of its factors over the domain's axes and `inner`, which it contracts."""
+
+    name: str
+    left: Node
+    right: Node
+    inner: Dim
+    depth: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """The second factor of a stage that is a product, over the domain's axes and `column`; `width` columns."""
+
+    element: Node
+    column: Dim
+    width: Dim
+
+
+@dataclass(slots=True)
+class Plan:
+    """A cascade to emit. row: the number of the row axis, None where there is none."""
+
+    cascade: Cascade
+    ctx: Context
+    reader: Reader
+    axes: tuple[Dim, ...]
+    row: int | None
+    products: list[Product]
+    seconds: dict[int, Second]
+    streamed: dict[Node, Node]
+    rows: dict[Node, Node]
+    choice: CascadeChoice = field(default_factory=lambda: CascadeChoice(1, 1))
+
+    @property
+    def length(self) -> Dim:
+        """The extent that streams."""
+        return self.cascade.domain[-1]
+
+    @property
+    def height(self) -> Dim:
+        return 1 if self.row is None else self.cascade.domain[self.row]
+
+    @property
+    def batch(self) -> list[int]:
+        """The numbers of the lead axes that are the grid's."""
+        return [k for k in range(len(self.axes) - 1) if k != self.row]
+
+    def bound(self, at: Mapping[int, Dim], row: Dim, column: Dim) -> dict[Node, Dim]:
+        """What each axis of the domain is, at batch positions `at`."""
+        places = {**at, len(self.axes) - 1: column}
+        if self.row is not None:
+            places[self.row] = row
+        return {a: places[k] for k, a in enumerate(self.axes) if isinstance(a, Node)}
+
+
+def plan_of(cascade: Cascade, ctx: Context) -> Plan:
+    """The expressions of a cascade, read from the graph."""
+    reader = Reader(lambda n: ctx.in_memory(n) and n not in cascade.members)
+    axes = domain_axes(cascade.domain)
+    places: dict[Node, tuple[Dim, ...]] = {}
+    for k, p in enumerate(cascade.products):
+        reader.local[p] = _noting(p, f"score{k}", places)
+    streamed = {x: reader.read(n, axes) for x, n in cascade.streamed}
+    rows = {x: reader.read(n, axes[:-1]) for x, n in cascade.rows}
+    products = [_product(reader, p, f"score{k}", k, places[p]) for k, p in enumerate(cascade.products)]
+    seconds = {k: _second(reader, s, axes, k) for k, s in enumerate(cascade.stages) if s.is_product}
+    shared = [p.right for p in products] + [s.element for s in seconds.values()]
+    return Plan(cascade, ctx, reader, axes, _row_axis(cascade, axes, shared), products, seconds, streamed, rows)
+
+
+def _noting(p: Node, name: str, places: dict[Node, tuple[Dim, ...]]) -> Callable[[tuple[Dim, ...]], Node]:
+    def read(at: tuple[Dim, ...]) -> Node:
+        places[p] = at
+        return tile.ref(name, TileType(p.type.dtype))
+
+    return read
+
+
+def _product(reader: Reader, p: Node, name: str, k: int, at: tuple[Dim, ...]) -> Product:
+    a, b = p.operands
+    depth = a.type.shape[p["contract"][0][0]]
+    inner: Dim = 0 if depth == 1 else _axis(f"@k{k}", depth)
+    *lead, i, j = at
+    left = reader.read(a, _operand_axes(p, 0, tuple(lead), i, inner))
+    right = reader.read(b, _operand_axes(p, 1, tuple(lead), j, inner))
+    return Product(name, left, right, inner, depth)
+
+
+def _second(reader: Reader, s: Stage, axes: tuple[Dim, ...], k: int) -> Second:
+    n = s.node
+    width = n.type.shape[-1]
+    column: Dim = 0 if width == 1 else _axis(f"@e{k}", width)
+    element = reader.read(n.operands[1], _operand_axes(n, 1, axes[: len(n["batch"][0])], column, axes[-1]))
+    return Second(element, column, width)
+
+
+def _axis(name: str, extent: Dim) -> Node:
+    hi = index.bounds(extent)[1]
+    return index.symbol(name, 0, None if hi is None else max(0, hi - 1))
+
+
+def _operand_axes(n: Node, which: int, lead: tuple[Dim, ...], free: Dim, inner: Dim) -> tuple[Dim, ...]:
+    at: list[Dim] = [free] * n.operands[which].type.rank
+    for axis, p in zip(n["batch"][which], lead):
+        at[axis] = p
+    at[n["contract"][which][0]] = inner
+    return tuple(at)
+
+
+def _row_axis(cascade: Cascade, axes: tuple[Dim, ...], shared: list[Node]) -> int | None:
+    """The longest lead axis that nothing shared depends on, the last of equals."""
+    used = {s for e in shared for s in walk([e]) if s.type is INDEX and s.op == "sym"}
+    free = [k for k, a in enumerate(axes[:-1]) if isinstance(a, Node) and a not in used]
+    return max(free, key=lambda k: (likely(cascade.domain[k]), k)) if free else None
+
+
+def problem_of(plan: Plan) -> CascadeProblem:
+    """What a choice is made by."""
+    c = plan.cascade
+    batch = 1
+    for k in plan.batch:
+        batch *= likely(c.domain[k])
+    direct = all(contiguous(p.right, plan.axes[-1], (*plan.axes[:-1], p.inner)) for p in plan.products)
+    return CascadeProblem(
+        batch,
+        likely(plan.height),
+        likely(plan.length),
+        tuple(likely(p.depth) for p in plan.products),
+        tuple(likely(s.width) for s in plan.seconds.values()),
+        max((s.result.type.dtype for s in c.stages), key=lambda t: t.bytes if t.is_float else 0),
+        direct,
+        sum(not s.is_product for s in c.stages),
+        sum(len(s.basis) for s in c.stages),
+    )
+
+
+def contiguous(e: Node, along: Dim, axes: tuple[Dim, ...]) -> bool:
+    """Whether an element is a load that moves by one along an axis."""
+    if e.op != "load" or not isinstance(along, Node):
+        return False
+    moves = strides(e, (*axes, along))
+    return moves is not None and moves[0][-1] == 1
+
+
+def as_tile(e: Node, values: Mapping[Node, Dim], extents: Extents, named: Mapping[Node, Node] | None = None) -> Node:
+    """The tile of a scalar expression; `named`: the tiles that stand for its `ref`s."""
+    return swap(tiled(e, Tiling(values, extents, {})), dict(named or {}))
+
+
+def whole_load(e: Node, extents: Extents) -> Node:
+    """`e` with the full extents, where it varies along fewer axes: a product needs its operands whole."""
+    if e.type.shape == extents:
+        return e
+    if e.op == "load":
+        w = tile.window(e)
+        return tile.load(w.buffer, w.positions, extents, None, w.other)
+    return stretched(e, extents)
+
+
+def stretched(e: Node, extents: Extents) -> Node:
+    """`e` with all extents, also where it does not vary."""
+    if e.type.shape == extents:
+        return e
+    zero: Dim = 0
+    for k, d in enumerate(extents):
+        zero = index.add(zero, tile.axis(k, d))
+    at = tile.position(zero, e.type.dtype, extents)
+    return tile.pointwise("where", tile.pointwise("ge", at, at), e, e)

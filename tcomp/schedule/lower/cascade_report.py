@@ -1,0 +1,118 @@
+"""Which cascades a function is lowered with, and what the report says of them and of those that were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tcomp.ir import index, layout
+from tcomp.ir.graph import Func
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.stmts import Kernel
+from tcomp.ir.types import Buffer
+from tcomp.passes.cascade.cascade import Cascade, Stage, find
+from tcomp.passes.cascade.expression import show
+from tcomp.passes.fusion import VIRTUAL, Group
+from tcomp.schedule.analytic import choose_cascade, why_apart
+from tcomp.schedule.lower.cascade_plan import Plan, plan_of, problem_of
+from tcomp.schedule.lower.parts import Context
+
+if TYPE_CHECKING:
+    from tcomp.schedule.lower.module import Program
+
+
+def chosen_cascades(func: Func, program: Program) -> tuple[Cascade, ...]:
+    """The cascades of a function that can be lowered and pay; the program's report gets a row for each chain that was found."""
+    found, refused = find(func)
+    chosen = []
+    for c in found:
+        plan = plan_of(c, Context(_would_be_in_memory, program.machine, program.node_number))
+        why = cannot(plan) or why_apart(problem_of(plan), program.machine)
+        program.cascades.append(_row(program, c, plan, why))
+        if not why:
+            chosen.append(c)
+    for r in refused:
+        program.cascades.append({"at": program.place(r.node), "fused": False, "why": r.reason})
+    return tuple(chosen)
+
+
+def _would_be_in_memory(n: Node) -> bool:
+    return n.op not in VIRTUAL or n.op in ("parameter", "constant", "item")
+
+
+def cannot(plan: Plan) -> str:
+    """Why no kernel can hold a cascade's tiles, or ''."""
+    for what, dims in (("inner axis", [p.depth for p in plan.products]), ("width", [s.width for s in plan.seconds.values()])):
+        for d in dims:
+            if index.bounds(d)[1] is None:
+                return f"the {what} {index.show(d)} of a product has no upper bound"
+    if any(s.width == 1 for s in plan.seconds.values()):
+        return "a product of one column is a reduction"
+    return ""
+
+
+def _row(program: Program, c: Cascade, plan: Plan, why: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"at": program.place(c.stages[-1].node), "fused": not why}
+    if why:
+        row["why"] = why
+    row["domain"] = [_number(d) for d in c.domain]
+    row["stages"] = [_stage(s) for s in c.stages]
+    if not why:
+        row["choice"] = choose_cascade(problem_of(plan), program.machine).text()
+        row["flops"] = _number(_flops(plan))
+        row["bytes_not_moved"] = _number(_not_moved(plan))
+    return row
+
+
+def _stage(s: Stage) -> dict[str, Any]:
+    """`{result: m1, by: add, accumulators: [..], correction: [[exp(-d0)]]}`."""
+    row: dict[str, Any] = {"result": show(s.result), "by": s.node.op if s.is_product else s.monoid}
+    row["accumulators"] = [show(b) for b in s.basis]
+    if s.transfer is not None:
+        row["correction"] = s.transfer.text()
+    if s.kept is not None:
+        row["correction"] = f"kept while {show(s.kept[0])} is"
+    if s.steps:
+        row["then"] = [f"{op} {show(e)}" for op, e in s.steps]
+    return row
+
+
+def _flops(plan: Plan) -> Dim:
+    """Multiplications and additions of its products, and one operation for each element and accumulator."""
+    size = index.product(plan.cascade.domain)
+    each: Dim = sum(len(s.basis) for s in plan.cascade.stages)
+    for p in plan.products:
+        each = index.add(each, index.mul(2, p.depth))
+    for k, s in plan.seconds.items():
+        each = index.add(each, index.mul(index.mul(2, s.width), len(plan.cascade.stages[k].basis)))
+    return index.mul(size, each)
+
+
+def _not_moved(plan: Plan) -> Dim:
+    """Bytes of values of the domain's size that are written and read where the reductions are kernels of their own."""
+    edges = 2 * len(plan.products) + 2 * bool(plan.seconds)
+    dtype = plan.cascade.stages[-1].node.type.dtype
+    return index.mul(index.product(plan.cascade.domain), edges * dtype.bytes)
+
+
+def note_kernel(program: Program, group: Group, name: str, kernel: Kernel) -> None:
+    """Add to a cascade's row which kernel it became, and the memory of its own that this needs."""
+    if group.cascade is None:
+        return
+    at = program.place(group.cascade.stages[-1].node)
+    row = next(r for r in program.cascades if r["at"] == at and r["fused"] and "kernel" not in r)
+    row["kernel"] = name
+    row["workspace"] = _total(kernel.workspace)
+    row["bytes"] = _total((*kernel.inputs, *kernel.outputs, *kernel.workspace))
+
+
+def _total(buffers: Iterable[Buffer]) -> Any:
+    """The bytes of all these together."""
+    size: Dim = 0
+    for b in buffers:
+        size = index.add(size, layout.size(b))
+    return _number(size)
+
+
+def _number(d: Dim) -> Any:
+    return d if isinstance(d, int) else index.show(d)

@@ -1,0 +1,198 @@
+"""Dependent reductions as one kernel: results against float64, special values, odd sizes, and what the text and report say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tcomp
+import tcomp.numpy as xp
+from tcomp.schedule.lower import cascade, cascade_report
+
+SIZES = (1, 7, 33, 200)
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """Every cascade is one kernel, whether it pays or not; a call makes the choice another one."""
+    monkeypatch.setattr(cascade_report, "why_apart", lambda p, machine: "")
+    choose = cascade.choose_cascade
+
+    def choice(**changes):
+        monkeypatch.setattr(cascade, "choose_cascade", lambda p, machine: replace(choose(p, machine), **changes))
+
+    return choice
+
+
+def softmax(x, n=xp):
+    e = n.exp(x - n.max(x, axis=-1, keepdims=True))
+    return e / n.sum(e, axis=-1, keepdims=True)
+
+
+def attention(q, k, v, n=xp):
+    return n.matmul(softmax(n.matmul(q, n.permute_dims(k, (0, 2, 1))) * 0.3, n), v)
+
+
+def logsumexp(x, n=xp):
+    m = n.max(x, axis=-1)
+    return n.log(n.sum(n.exp(x - m[:, None]), axis=-1)) + m
+
+
+def cross_entropy(x, target, n=xp):
+    hit = n.arange(x.shape[1])[None, :] == target[:, None]
+    return logsumexp(x, n) - n.sum(n.where(hit, x, n.zeros_like(x)), axis=-1)
+
+
+def variance(x, n=xp):
+    d = x - n.mean(x, axis=-1, keepdims=True)
+    return n.mean(d * d, axis=-1)
+
+
+def third_moment(x, n=xp):
+    d = x - n.mean(x, axis=-1, keepdims=True)
+    return n.sum(d * d * d, axis=-1) / n.sqrt(variance(x, n))
+
+
+def covariance(x, y, n=xp):
+    return n.mean((x - n.mean(x, axis=-1, keepdims=True)) * (y - n.mean(y, axis=-1, keepdims=True)), axis=-1)
+
+
+def entropy(x, n=xp):
+    s = x - n.max(x, axis=-1, keepdims=True)
+    e = n.exp(s)
+    return n.log(n.sum(e, axis=-1)) - n.sum(e * s, axis=-1) / n.sum(e, axis=-1)
+
+
+def layernorm_product(x, g, w, n=xp):
+    d = x - n.mean(x, axis=-1, keepdims=True)
+    return n.matmul(d / n.sqrt(n.mean(d * d, axis=-1, keepdims=True) + 1e-5) * g, w)
+
+
+def rmsnorm_product(x, g, w, n=xp):
+    return n.matmul(x / n.sqrt(n.mean(x * x, axis=-1, keepdims=True) + 1e-6) * g, w)
+
+
+def cosine(x, y, n=xp):
+    a, b = (n.sqrt(n.sum(z * z, axis=-1, keepdims=True)) for z in (x, y))
+    return n.sum(x / a * (y / b), axis=-1)
+
+
+def softmin_product(x, v, n=xp):
+    e = n.exp(n.min(x, axis=-1, keepdims=True) - x)
+    return n.matmul(e / n.sum(e, axis=-1, keepdims=True), v)
+
+
+def maxsim(q, docs, n=xp):
+    return n.sum(n.max(n.einsum("qd,nkd->nqk", q, docs), axis=-1), axis=-1)
+
+
+def sampled(h, w, noise, n=xp):
+    return n.argmax(n.matmul(h, w) + noise, axis=-1)
+
+
+def farthest(h, w, n=xp):
+    return n.argmin(n.matmul(h, w), axis=-1)
+
+
+def rand(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def wide(*arrays):
+    return [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+
+
+def agrees(f, *arrays, tolerance=2e-5):
+    """What `f` gives through the compiler is what it gives in float64, in one kernel; the report's rows are given back."""
+    compiled = tcomp.jit(lambda *a: f(*a))
+    got = compiled(*arrays)
+    with np.errstate(all="ignore"):
+        want = f(*wide(*arrays), n=np)
+    np.testing.assert_allclose(np.asarray(got), want, rtol=tolerance, atol=tolerance)
+    rows = compiled.lower(*arrays).compile().report()["cascades"]
+    assert any(r["fused"] for r in rows) or 1 in arrays[1 if f is attention else 0].shape[1:], rows
+    return rows
+
+
+def lowered(f, *specs):
+    """(report's cascades, text of TILE) of a function of these specs."""
+    low = tcomp.jit(f).lower(*(tcomp.spec(s) for s in specs))
+    return low.compile().report()["cascades"], low.text("tile")
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("m", [7, 33, 200])
+def test_attention(fused, m, n):
+    agrees(attention, rand(2, m, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_a_split_axis_is_merged(fused, parts):
+    fused(parts=parts, columns=32)
+    agrees(attention, rand(2, 5, 16), rand(2, 200, 16, seed=1), rand(2, 200, 24, seed=2))
+    agrees(logsumexp, rand(9, 300) * 20)
+    agrees(variance, rand(9, 300) + 50)
+    agrees(sampled, rand(5, 20), rand(20, 200, seed=1), rand(5, 200, seed=2))
+
+
+ROWS = (logsumexp, variance, third_moment, entropy)
+
+
+@pytest.mark.parametrize("f", ROWS)
+@pytest.mark.parametrize("n", SIZES)
+def test_reductions_of_rows_in_one_pass(fused, f, n):
+    fused(columns=64)
+    agrees(f, rand(9, n) * 3, tolerance=1e-4)
+
+
+def test_a_variance_far_from_zero_keeps_its_digits(fused):
+    fused(columns=64)
+    agrees(variance, rand(5, 4000) + 1e4, tolerance=1e-3)
+
+
+def test_two_streams(fused):
+    fused(columns=64)
+    agrees(covariance, rand(9, 300), rand(9, 300, seed=1))
+    agrees(cosine, rand(9, 300), rand(9, 300, seed=1))
+    agrees(cross_entropy, rand(9, 300), np.arange(9).astype(np.int32) * 30)
+
+
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_folded_into_the_next_product(fused, n):
+    fused(columns=64)
+    agrees(layernorm_product, rand(40, n), rand(n, seed=1), rand(n, 48, seed=2), tolerance=1e-4)
+    agrees(rmsnorm_product, rand(40, n), rand(n, seed=1), rand(n, 48, seed=2), tolerance=1e-4)
+    agrees(softmin_product, rand(40, n), rand(n, 20, seed=2))
+
+
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_extremes_over_a_product(fused, n):
+    fused(columns=64)
+    agrees(maxsim, rand(8, 16), rand(5, n, 16, seed=1))
+    agrees(sampled, rand(5, 20), rand(20, n, seed=1), rand(5, n, seed=2))
+    agrees(farthest, rand(35, 20), rand(20, n, seed=1))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_special_values(fused, value):
+    fused(columns=64)
+    x = rand(6, 200)
+    x[1, 3], x[2, 190], x[3, :] = value, value, value
+    agrees(logsumexp, x)
+    agrees(variance, x)
+    agrees(softmin_product, x, rand(200, 20))
+
+
+def test_no_tensor_of_the_size_of_the_scores():
+    rows, text = lowered(attention, "f32[2, 384, 32]", "f32[2, 384, 32]", "f32[2, 384, 32]")
+    assert [r["fused"] for r in rows] == [True] and "384, 384" not in text
+    assert rows[0]["stages"][1]["correction"] == "[[exp(neg(d0))]]"
+    assert rows[0]["workspace"] < 384 * 384 * 4
+
+
+def test_attention_of_any_length(fused):
+    f = tcomp.jit(lambda q, k, v: attention(q, k, v), dynamic={"q": {1: "m"}, "k": {1: "n"}, "v": {1: "n"}})
+    for m, n in ((1, 1), (7, 33), (200, 64), (33, 0), (0, 5)):
+        q, k, v = rand(2, m, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2)
+        want = np.zeros((2, m, 24)) if not n else attention(*wide(q, k, v), n=np)
+        np.testing.assert_allclose(f(q, k, v), want, rtol=2e-5, atol=2e-5)
