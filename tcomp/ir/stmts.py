@@ -129,6 +129,37 @@ class Grid:
 Stmt = Let | Alloc | Store | For | If | Check | Call
 
 
+def deep(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Statements of a kernel and all that is inside them, in the order of the text."""
+    for s in body:
+        yield s
+        match s:
+            case For():
+                yield from deep(s.body)
+            case If():
+                yield from deep((*s.body, *s.orelse))
+
+
+def expressions(s: Stmt) -> tuple[Node, ...]:
+    """The tile expressions of a statement itself, windows that it writes among them."""
+    match s:
+        case Let():
+            return (s.value,)
+        case Store():
+            return s.window, s.value
+        case For():
+            return (*(c.init for c in s.carry), *s.yields)
+        case Call():
+            return (*s.outputs, *s.inputs)
+    return ()
+
+
+def buffers_written(body: Iterable[Stmt]) -> set[str]:
+    """The names of the buffers that statements write, here or further inside."""
+    windows = (w for s in deep(body) for w in (s.outputs if isinstance(s, Call) else (s.window,) if isinstance(s, Store) else ()))
+    return {w["buffer"].name for w in windows}
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A sequence of phases with a barrier between, over parameters and a shared workspace.

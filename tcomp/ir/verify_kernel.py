@@ -19,7 +19,7 @@ from tcomp.ir.interp.routines import ROUTINES
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import MONOIDS
 from tcomp.ir.spec import Spec
-from tcomp.ir.stmts import Alloc, By, Call, Carry, Check, For, Grid, If, Kernel, Let, Stmt, Store
+from tcomp.ir.stmts import Alloc, By, Call, Carry, Check, For, Grid, If, Kernel, Let, Stmt, Store, buffers_written
 from tcomp.ir.types import Buffer, TileType
 from tcomp.ir.verify_value import Padding, differ, partial_reductions, type_faults, window_faults
 
@@ -211,7 +211,7 @@ class _Checker:
         self.loop_variable(s, s.var, s.lo, s.hi, s.step)
         inner = scope.inner(runs(s.lo, s.hi))
         inner.symbols[s.var["name"]] = s.var
-        scope.written.update(_stored(s.body))
+        scope.written |= buffers_written(s.body)  # by an earlier iteration
         for c in s.carry:
             self.carry(c, scope, inner)
         self.block(s.body, inner)
@@ -330,18 +330,3 @@ def fits(shape: tuple[Dim, ...], into: tuple[Dim, ...]) -> bool:
 def _axes_of(n: Node) -> tuple[Dim, ...]:
     """The extents of the tile that the index operands of a node may run over."""
     return n.type.shape if n.op in ("load", "position", "valid") else ()
-
-
-def _stored(body: tuple[Stmt, ...]) -> Iterator[str]:
-    """The buffers that a body writes somewhere: in a loop, an earlier iteration may have."""
-    for s in body:
-        match s:
-            case Store():
-                yield s.window["buffer"].name
-            case Call():
-                yield from (w["buffer"].name for w in s.outputs)
-            case For():
-                yield from _stored(s.body)
-            case If():
-                yield from _stored(s.body)
-                yield from _stored(s.orelse)

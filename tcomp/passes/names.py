@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tcomp.ir import index
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Alloc, For, If, Kernel, Let, Stmt
+from tcomp.ir.stmts import Alloc, For, Kernel, Let, deep
 
 
 class Names:
@@ -36,23 +36,15 @@ def names_of(kernel: Kernel) -> Iterator[str]:
     yield from (str(s["name"]) for s in kernel.symbols)
     for grid in kernel.phases:
         yield from (str(a.var["name"]) for a in grid.axes)
-        yield from _bound(grid.body)
-
-
-def _bound(body: Iterable[Stmt]) -> Iterator[str]:
-    for st in body:
-        match st:
-            case Let():
-                yield st.name
-            case Alloc():
-                yield st.buffer.name
-            case For():
-                yield str(st.var["name"])
-                yield from (n for c in st.carry for n in (c.name, c.result))
-                yield from _bound(st.body)
-            case If():
-                yield from _bound(st.body)
-                yield from _bound(st.orelse)
+        for st in deep(grid.body):
+            match st:
+                case Let():
+                    yield st.name
+                case Alloc():
+                    yield st.buffer.name
+                case For():
+                    yield str(st.var["name"])
+                    yield from (n for c in st.carry for n in (c.name, c.result))
 
 
 def loop_variable(name: str, lo: Dim, hi: Dim, step: int) -> Node:

@@ -22,7 +22,7 @@ from tcomp.ir import tile as t
 from tcomp.ir.machine import LANES
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Alloc, By, Call, Carry, For, Grid, If, Kernel, Let, Stmt, Store
+from tcomp.ir.stmts import Alloc, By, Call, Carry, For, Grid, If, Kernel, Let, Stmt, Store, deep, expressions
 from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.names import Names
 from tcomp.passes.rows import ROWS, share_rows
@@ -209,25 +209,7 @@ def _single_rows(by: By | None, init: Node) -> By | None:
 
 def _alive(name: str, rest: tuple[tuple[Stmt, ...], tuple[Node, ...]]) -> bool:
     """Whether `name` is read after a statement: in the rest of its body, or by the yields of the loop around it."""
-    return any(name in names_read(y) for y in rest[1]) or any(name in names_read(e) for e in _expressions(rest[0]))
-
-
-def _expressions(body: tuple[Stmt, ...]) -> list[Node]:
-    """All tile expressions in a body."""
-    found: list[Node] = []
-    for st in body:
-        match st:
-            case Let():
-                found.append(st.value)
-            case Store():
-                found += (st.window, st.value)
-            case For():
-                found += (*(c.init for c in st.carry), *st.yields, *_expressions(st.body))
-            case If():
-                found += (*_expressions(st.body), *_expressions(st.orelse))
-            case Call():
-                found += (*st.outputs, *st.inputs)
-    return found
+    return any(name in names_read(e) for e in (*rest[1], *(e for st in deep(rest[0]) for e in expressions(st))))
 
 
 def reads_elsewhere(e: Node, window: Node) -> bool:

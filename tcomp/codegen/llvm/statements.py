@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import assert_never
 
 from tcomp.codegen.llvm import atomic, loads, loops, routines, tiles, values
@@ -11,7 +11,7 @@ from tcomp.codegen.llvm.writer import Key, Tile, Writer
 from tcomp.ir import index, layout
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Node, walk
-from tcomp.ir.stmts import Alloc, Call, Check, For, If, Let, Stmt, Store
+from tcomp.ir.stmts import Alloc, Call, Check, For, If, Let, Stmt, Store, buffers_written
 from tcomp.ir.types import Buffer, TileType
 
 PAGE = 4096
@@ -101,20 +101,6 @@ def _reads_elsewhere(value: Node, target: Node) -> bool:
 # --- control -------------------------------------------------------------------------------------------
 
 
-def _written_in(body: tuple[Stmt, ...]) -> Iterator[str]:
-    """The buffers that statements write."""
-    for s in body:
-        match s:
-            case Store():
-                yield s.window["buffer"].name
-            case Call():
-                yield from (n["buffer"].name for n in s.outputs)
-            case For():
-                yield from _written_in(s.body)
-            case If():
-                yield from _written_in(s.body + s.orelse)
-
-
 def _for(w: Writer, s: For) -> None:
     trips = index.sub(s.hi, s.lo)
     low, high = index.bounds(trips)
@@ -126,7 +112,7 @@ def _for(w: Writer, s: For) -> None:
     if isinstance(trips, int) and trips <= s.step:
         _once(w, s, initial)
         return
-    for name in set(_written_in(s.body)):
+    for name in buffers_written(s.body):
         w.written(name)
     kinds = [(values.part_type(t.type, t.form), x) for t in initial for x in t.parts.values()]
 
