@@ -23,12 +23,13 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tcomp.errors import Error
 from tcomp.ir import index, layout
 from tcomp.ir.module import Module
-from tcomp.ir.node import Dim
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import Alias, Branch, Launch, Main, MainStmt, Repeat, Reserve, bodies, flat, with_bodies
 from tcomp.ir.types import Buffer
 from tcomp.passes.order import Flow, flow_of, orders
@@ -120,7 +121,36 @@ def _lives(main: Main, flow: Flow) -> list[_Life]:
         same = [spans[other] for other in flow.swapped(name) if other in spans]
         spans[name] = min(first for first, _ in same), max(last for _, last in same)
     reserved = [s.buffer for s in flat(main.body) if isinstance(s, Reserve)]
-    return [_Life(b.name, layout.size(b), *spans[b.name]) for b in reserved if b.name in spans]
+    turns = {s.var: s.extent for s in flat(main.body) if isinstance(s, Repeat)}
+    return [_Life(b.name, _largest(b, turns), *spans[b.name]) for b in reserved if b.name in spans]
+
+
+def _largest(buffer: Buffer, turns: Mapping[Node, Dim | None]) -> Dim:
+    """The bytes of a buffer in the turn that makes it largest: the first or the last."""
+    size = layout.size(buffer)
+    for var, extent in reversed(turns.items()):  # extents of inner loops may depend on outer ones
+        if var not in index.symbols([size]):
+            continue
+        if extent is None or not _one_way(size, var):
+            raise Error("TC0501", f"a value whose size in a turn of a loop is {index.show(size)} bytes",
+                        "a size that grows or shrinks from turn to turn, and a number of turns that is known")  # fmt: skip
+        ends = index.substitute(size, {var: 0}), index.substitute(size, {var: index.maximum(index.sub(extent, 1), 0)})
+        size = index.maximum(*ends)
+    return size
+
+
+def _one_way(size: Dim, var: Node) -> bool:
+    """Whether a size surely grows or surely shrinks with a variable: in all its terms, by factors that are not negative."""
+    coefficients, _ = index.terms(size)
+    moving = {atom: k > 0 for atom, k in coefficients.items() if var in index.symbols([atom])}
+    plain = all(atom is var or (atom.op == "mul" and var in atom.operands and _others_fixed(atom, var)) for atom in moving)
+    return plain and len(set(moving.values())) == 1
+
+
+def _others_fixed(product: Node, var: Node) -> bool:
+    """Whether the other factors do not depend on the variable and are not negative. (The square of the variable grows, too.)"""
+    others = [o for o in product.operands if o is not var]
+    return all(var not in index.symbols([o]) and (index.bounds(o)[0] or 0) >= 0 for o in others)
 
 
 # --- packing --------------------------------------------------------------------------------------
