@@ -26,6 +26,7 @@ from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
 from tcomp.ir.printer import print_module
+from tcomp.passes.byte_products import byte_products
 from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
 from tcomp.passes.expand import expand
@@ -38,10 +39,10 @@ from tcomp.schedule.lower import lower
 
 Pass = Callable[[Module], Module]
 
-# Every pass, in the order of the pipeline. `lower` needs the machine: `passes_for` binds it.
+# Every pass, in the order of the pipeline. `passes_for` binds the machine to those that need it.
 PIPELINE: tuple[str, ...] = (
     *("fold", "canonicalise", "layout", "decompose", "vector_products", "fold", "canonicalise"),
-    *("lower", "place", "expand", "memory_plan"),
+    *("byte_products", "lower", "place", "expand", "memory_plan"),
 )
 _MACHINE_FREE: dict[str, Pass] = {
     "decompose": decompose,

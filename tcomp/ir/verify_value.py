@@ -9,9 +9,10 @@ import numpy as np
 
 from tcomp.ir import index, layout
 from tcomp.ir import tile as t
-from tcomp.ir.dtype import DType, to_numpy
+from tcomp.ir.dtype import DType, i8, i32, to_numpy, u8, u32
 from tcomp.ir.index import INDEX, show
 from tcomp.ir.interp.memory import blocks
+from tcomp.ir.machine import INTRINSICS
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.ir.ops.table import POINTWISE
@@ -49,7 +50,7 @@ def _operand_fault(n: Node, tiles: list[Node]) -> str | None:
         case "load":
             return _else_fault(n, tiles)
         case "dot":
-            return _dot_fault(tiles)
+            return _dot_fault(n, tiles)
         case "reduce" | "fold" | "scan" | "last" | "valid":
             return f"`{n.op}` of a scalar" if tiles[0].type.rank == 0 else _monoid_fault(n)
         case "when":
@@ -65,13 +66,18 @@ def _else_fault(n: Node, tiles: list[Node]) -> str | None:
     return None
 
 
-def _dot_fault(tiles: list[Node]) -> str | None:
+def _dot_fault(n: Node, tiles: list[Node]) -> str | None:
     a, b, acc = tiles
+    row = INTRINSICS.get(n["intrinsic"])
+    words = row is not None and row.a_from == "words"
     if a.type.rank != 2 or b.type.rank != 2 or acc.type.rank not in (0, 2):
         return f"a product of ranks {a.type.rank} and {b.type.rank} onto rank {acc.type.rank}"
-    if a.type.dtype != b.type.dtype:
+    if words and (a.type.dtype not in (i8, u8) or b.type.dtype != u32 or acc.type.dtype != i32):
+        return f"a product of {a.type.dtype} and {b.type.dtype} onto {acc.type.dtype}, where bytes meet words"
+    if not words and a.type.dtype != b.type.dtype:
         return f"a product of {a.type.dtype} and {b.type.dtype}"
-    if differ(a.type.shape[1], b.type.shape[0]):
+    depth = index.ceildiv(a.type.shape[1], row.atom[2]) if row is not None and words else a.type.shape[1]
+    if differ(depth, b.type.shape[0]):
         return f"a product over {show(a.type.shape[1])} and {show(b.type.shape[0])} elements"
     given = zip(acc.type.shape, (a.type.shape[0], b.type.shape[1]))
     return f"an accumulator of type {acc.type}" if any(d != 1 and differ(d, e) for d, e in given) else None

@@ -32,6 +32,8 @@ def _narrowed(x: Node, dtype: DType) -> Node:
 
 def dot(a: Node, b: Node, batch: Axes, contract: Axes) -> Node:
     """The canonical form of a general `dot`."""
+    if a.type.dtype != b.type.dtype:
+        a, b = cast(a, dt.i32), cast(b, dt.i32)
     shape = apply("dot", a, b, batch=batch, contract=contract).type.shape
     inner = [a.type.shape[i] for i in contract[0]]
     if 0 in shape or 0 in inner:
@@ -144,6 +146,8 @@ def _is_constant(x: Node) -> bool:
 def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Node:
     """The canonical form of a `conv`: itself for one group or one channel each way per group (a `dot` where there is one window),
     else what its groups are."""
+    if x.type.dtype != w.type.dtype:
+        x, w = cast(x, dt.i32), cast(w, dt.i32)
     dtype = x.type.dtype
     if groups == 1 and _is_whole(x, w, dilations):
         return _as_product(x, w)

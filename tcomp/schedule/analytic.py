@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tcomp.ir.dtype import i32
 from tcomp.ir.machine import LANES, Machine
 from tcomp.schedule.choice import CascadeChoice, DotChoice
-from tcomp.schedule.space import CascadeProblem, Problem, largest_rows
+from tcomp.schedule.space import CascadeProblem, Problem, largest_rows, row_of
 
 SMALL = 32  # rows up to which few rows of the second operand are kept in L1
 MANY = 1024  # rows from which copying the second operand into panels pays
@@ -22,7 +25,11 @@ def balanced(n: int, most: int) -> int:
 
 
 def choose_dot(p: Problem, machine: Machine) -> DotChoice:
-    """Register tile by the register file, blocks by L2, form by what is known of the second operand."""
+    """Register tile by the register file, blocks by L2, form by what is known of the second operand. Bytes are like words."""
+    if row_of(p.dtype, machine).a_from == "words":
+        each = row_of(p.dtype, machine).atom[2]
+        words = choose_dot(replace(p, dtype=i32, k=-(-p.k // each), contiguous=""), machine)
+        return replace(words, block_depth=words.block_depth * each)
     row = machine.intrinsic(p.dtype)
     columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
     form = _form(p)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from tcomp.ir.dtype import DType
+from tcomp.ir.dtype import DType, i8, u8
 from tcomp.ir.machine import LANES, Intrinsic, Machine
 from tcomp.schedule.choice import DotChoice
 
@@ -17,7 +17,8 @@ DEPTHS = (16, 32, 64, 128, 256, 384, 512)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product to schedule: sizes to steer by (a guess where symbolic), and what is known of the second operand."""
+    """A product to schedule: sizes to steer by (a guess where symbolic), the first operand's dtype, and what is known of the
+    second operand."""
 
     batch: int
     m: int
@@ -30,6 +31,15 @@ class Problem:
     single_store: bool  # the accumulator's dtype is the output's, so that blocks of k can meet in it
 
 
+def row_of(dtype: DType, machine: Machine, form: str = "") -> Intrinsic:
+    """The row for products whose first operand is of `dtype`."""
+    if dtype not in (i8, u8):
+        return machine.intrinsic(dtype, "lanes" if form == "lanes" else "splat")
+    row = machine.words()
+    assert row is not None, f"no products of {dtype} on this machine"
+    return row
+
+
 def largest_rows(row: Intrinsic, columns: int) -> int:
     """The most rows whose register tile leaves room for the operands."""
     rows = 1
@@ -40,10 +50,12 @@ def largest_rows(row: Intrinsic, columns: int) -> int:
 
 def legal(choice: DotChoice, p: Problem, machine: Machine) -> bool:
     """Whether a point of the space can be lowered for this problem on this machine."""
-    row = machine.intrinsic(p.dtype)
+    row = row_of(p.dtype, machine)
     if not row.fits(choice.rows, choice.columns) and choice.rows > 1:
         return False
     if choice.form == "prepacked" and not p.constant:
+        return False
+    if row.a_from == "words" and (choice.form in ("direct", "lanes") or choice.block_depth % row.atom[2]):
         return False
     if choice.form == "direct" and p.contiguous != "n":
         return False
@@ -54,7 +66,7 @@ def legal(choice: DotChoice, p: Problem, machine: Machine) -> bool:
 
 def points(p: Problem, machine: Machine) -> Iterator[DotChoice]:
     """Legal points for the tuner, coarse to fine in no particular order."""
-    row = machine.intrinsic(p.dtype)
+    row = row_of(p.dtype, machine)
     for form, columns, depth, panels, many in product(FORMS, COLUMNS, DEPTHS, (1, 2, 4, 8, 12), (2, 4, 8, 16)):
         rows = largest_rows(row, columns)
         for unroll in (1, 2, 4, 8):

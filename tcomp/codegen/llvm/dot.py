@@ -9,20 +9,17 @@ through the general loop, one k at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from tcomp.codegen.llvm import lanes, loops, masks, memory, values
-from tcomp.codegen.llvm.address import Access, access, address, element_offset, lanes_of, text, value
+from tcomp.codegen.llvm.address import access, lanes_of, text
 from tcomp.codegen.llvm.convert import Elements, cast
-from tcomp.codegen.llvm.writer import REGISTER, Index, Key, Tile, Writer
+from tcomp.codegen.llvm.dot_words import words
+from tcomp.codegen.llvm.panels import along_k, panel
+from tcomp.codegen.llvm.writer import REGISTER, Key, Tile, Writer
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.machine import INTRINSICS, LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.tile import restrict
-
-Step = Callable[[list[str], int, str | None], list[str]]  # (carried values, sub-steps, mask of the lanes) -> next values
 
 
 def dot(w: Writer, e: Node, acc: Tile) -> Tile:
@@ -31,6 +28,9 @@ def dot(w: Writer, e: Node, acc: Tile) -> Tile:
     n = values.extents(e.type)[1]
     assert n % LANES == 0, f"a product of {n} columns"
     a, b = e.operands[:2]
+    if row.a_from == "words":
+        assert _runs_along(w, a, 1) and _has_vectors(w, b, n), "a product of bytes takes rows and packed words"
+        return words(w, e, row, acc)
     plain = _is_plain(a, row.a) and _is_plain(b, row.b)
     if row.a_from == "lanes" and plain and _runs_along(w, a, 1) and _runs_along(w, b, 0):
         return _sums(w, e, row, acc)
@@ -74,55 +74,7 @@ def _depth(w: Writer, a: Node, b: Node) -> Dim:
     return depth
 
 
-# --- operands ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One operand: pieces (rows or columns or vectors) at offsets from pointers that advance along k.
-
-    pieces: (number of the pointer, byte offset). step: bytes from one k to the next.
-    """
-
-    pointers: list[str]
-    pieces: list[tuple[int, Index]]
-    step: Dim
-
-    def at(self, w: Writer, pointers: list[str], piece: int, k: int) -> str:
-        """The address of a piece `k` steps on."""
-        number, offset = self.pieces[piece]
-        pointer = pointers[number]
-        known = offset if isinstance(offset, int) else 0
-        if isinstance(offset, str):
-            pointer = w.pure(w.level, f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        if isinstance(self.step, int):
-            known += k * self.step
-        elif k:
-            pointer = w.pure(w.level, f"getelementptr i8, ptr {pointer}, i64 {value(w, index.mul(self.step, k))}")
-        return w.pure(w.level, f"getelementptr i8, ptr {pointer}, i64 {known}") if known else pointer
-
-    def advanced(self, w: Writer, pointers: list[str], k: int) -> list[str]:
-        by = value(w, index.mul(self.step, k))
-        return [w.b.value(f"getelementptr i8, ptr {p}, i64 {by}") for p in pointers]
-
-
-_SHARED = 3  # pieces of a symbolic stride on one pointer: at 0, 1 and 2 strides
-
-
-def _panel(w: Writer, a: Access, points: list[Key], along: int) -> Panel:
-    """The panel of the pieces that begin at `points`, advancing along axis `along`."""
-    size = a.buffer.dtype.bytes
-    anchors: list[tuple[int, Dim]] = []  # (first piece, offset in elements)
-    pieces: list[tuple[int, Index]] = []
-    for k, point in enumerate(points):
-        offset = element_offset(a, point)
-        apart = index.sub(offset, anchors[-1][1]) if anchors else 0
-        if not anchors or not (isinstance(apart, int) or k - anchors[-1][0] < _SHARED):
-            anchors.append((k, offset))
-            apart = 0
-        pieces.append((len(anchors) - 1, value(w, index.mul(apart, size))))
-    pointers = [address(w, a.buffer, offset) for _, offset in anchors]
-    return Panel(pointers, pieces, index.mul(a.strides[along], size))
+# --- splat -----------------------------------------------------------------------------------------------
 
 
 def _fused(w: Writer, row: Intrinsic, x: str, y: str, z: str) -> str:
@@ -136,40 +88,14 @@ def _fused(w: Writer, row: Intrinsic, x: str, y: str, z: str) -> str:
     return e.binary("fadd", element, z, e.binary("fmul", element, x, y))
 
 
-# --- the loop over k -----------------------------------------------------------------------------------
-
-
-def _along_k(w: Writer, depth: Dim, chunk: int, unroll: int, state: list[tuple[str, str]], step: Step) -> list[str]:
-    """`step` over all whole chunks of k, `unroll` of them at a time, then one by one."""
-    kinds = [kind for kind, _ in state]
-    carried = [x for _, x in state]
-
-    def run(lo: Dim, hi: Dim, count: int, carried: list[str]) -> list[str]:
-        trips = index.sub(hi, lo)
-        if isinstance(trips, int) and trips <= chunk * count:
-            return step(carried, count, None) if trips > 0 else carried
-        low = index.bounds(trips)[0]
-        certain = low is not None and low > 0
-        phis = list(zip(kinds, carried))
-        return loops.counted(w, text(w, lo), text(w, hi), chunk * count, phis, lambda _, c: step(c, count, None), certain)
-
-    whole = index.sub(depth, index.mod(depth, chunk))
-    main = index.sub(depth, index.mod(depth, chunk * unroll))
-    carried = run(0, main, unroll, carried)
-    rest = index.sub(whole, main)
-    if isinstance(rest, int):
-        return step(carried, rest // chunk, None) if rest else carried
-    return run(main, whole, 1, carried)
-
-
 def _outer_products(w: Writer, e: Node, row: Intrinsic, acc: Tile) -> Tile:
     """The `splat` form."""
     a, b = e.operands[:2]
     m, n = values.extents(e.type)
     keys = values.keys_of((m, n), "lanes")
     element = REGISTER[row.c.name]
-    left = _panel(w, access(w, a), [(r, 0) for r in range(m)], 1)
-    right = _panel(w, access(w, b), [(0, v * LANES) for v in range(n // LANES)], 0)
+    left = panel(w, access(w, a), [(r, 0) for r in range(m)], 1)
+    right = panel(w, access(w, b), [(0, v * LANES) for v in range(n // LANES)], 0)
     count = w.window(b).valid[1]
     tails = [None if count is None else masks.prefix(w, count, v * LANES) for v in range(n // LANES)]
     na, nb = len(left.pointers), len(right.pointers)
@@ -188,7 +114,7 @@ def _outer_products(w: Writer, e: Node, row: Intrinsic, acc: Tile) -> Tile:
 
     kind = memory.kind_of(element)
     state = [("ptr", p) for p in (*left.pointers, *right.pointers)] + [(kind, acc.parts[k]) for k in keys]
-    result = _along_k(w, _depth(w, a, b), 1, e["unroll"], state, step)
+    result = along_k(w, _depth(w, a, b), 1, e["unroll"], state, step)
     return Tile(acc.type, "lanes", dict(zip(keys, result[na + nb :])))
 
 
@@ -236,8 +162,8 @@ def _partial_sums(w: Writer, e: Node, row: Intrinsic, rows: range, columns: rang
     a, b = e.operands[:2]
     element = REGISTER[row.c.name]
     keys = [(r, c) for r in rows for c in columns]
-    left = _panel(w, access(w, a), [(r, 0) for r in rows], 1)
-    right = _panel(w, access(w, b), [(0, c) for c in columns], 0)
+    left = panel(w, access(w, a), [(r, 0) for r in rows], 1)
+    right = panel(w, access(w, b), [(0, c) for c in columns], 0)
     na, nb = len(left.pointers), len(right.pointers)
 
     def step(carried: list[str], steps: int, mask: str | None) -> list[str]:
@@ -255,7 +181,7 @@ def _partial_sums(w: Writer, e: Node, row: Intrinsic, rows: range, columns: rang
     zero = "zeroinitializer"
     state = [("ptr", p) for p in (*left.pointers, *right.pointers)] + [(kind, zero) for _ in keys]
     depth = _depth(w, a, b)
-    result = _along_k(w, depth, LANES, _vector_unroll(e, len(keys)), state, step)
+    result = along_k(w, depth, LANES, _vector_unroll(e, len(keys)), state, step)
     tail = index.mod(depth, LANES)
     if tail != 0:
         result = step(result, 1, masks.prefix(w, tail, 0))

@@ -17,6 +17,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tcomp.errors import Error
+from tcomp.ir import machine
 from tcomp.ir import tile as t
 from tcomp.ir.artifact import STATUS_CODES
 from tcomp.ir.dtype import to_numpy
@@ -24,6 +25,7 @@ from tcomp.ir.index import INDEX, as_dim
 from tcomp.ir.interp import indices, memory
 from tcomp.ir.interp.memory import Storage
 from tcomp.ir.interp.routines import ROUTINES
+from tcomp.ir.machine import INTRINSICS
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
@@ -127,7 +129,7 @@ def _compute(n: Node, operands: list[np.ndarray], scope: _Scope) -> Any:
         case "valid":
             return _valid(n, operands, scope)
         case "dot":
-            return _dot(*operands)
+            return _dot(n, *operands)
         case "when":
             return np.broadcast_to(operands[0], scope.dims(n.type.shape))
         case "fold":
@@ -179,8 +181,12 @@ def _valid(n: Node, operands: list[np.ndarray], scope: _Scope) -> np.ndarray:
     return np.where(axes[f"${x.ndim - 1}"] < count, x, pad.astype(x.dtype))
 
 
-def _dot(a: np.ndarray, b: np.ndarray, acc: np.ndarray) -> np.ndarray:
-    """acc + a b: integers wrap at the accumulator's width; floats are summed in float64 and rounded once."""
+def _dot(n: Node, a: np.ndarray, b: np.ndarray, acc: np.ndarray) -> np.ndarray:
+    """acc + a b: integers wrap at the accumulator's width; floats are summed in float64 and rounded once. Words of b count as
+    the parts that they are made of, as far as a goes."""
+    row = INTRINSICS.get(n["intrinsic"])
+    if row is not None and row.a_from == "words":
+        b = machine.parts(b, row.atom[2], n.operands[0].type.dtype)[: a.shape[1]]
     assert a.shape[1] == b.shape[0], f"dot of {a.shape} and {b.shape}"
     wide = acc.dtype if acc.dtype.kind in "iu" else np.dtype(np.float64)
     return np.asarray(acc.astype(wide) + a.astype(wide) @ b.astype(wide)).astype(acc.dtype)

@@ -160,9 +160,27 @@ def free_axes(rank: int, *taken: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a for a in range(rank) if all(a not in t for t in taken))
 
 
+def _product_dtype(name: str, a: TensorType, b: TensorType) -> DType:
+    """The dtype of a contraction: the operands' own; i32 of bytes of which one side is signed and the other is not."""
+    require_computed(name, (a, b))
+    if {a.dtype, b.dtype} == {dt.i8, dt.u8}:
+        return dt.i32
+    require_same_dtype(name, (a, b))
+    return a.dtype
+
+
+def _summed(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.dtype]:
+    """Operands in the dtype that their products are summed in, and the result's."""
+    if a.dtype != b.dtype:
+        return a.astype(np.int32), b.astype(np.int32), np.dtype(np.int32)
+    t = dt.from_numpy(a.dtype)
+    assert t is not None
+    wide = to_numpy(accumulator(t))
+    return a.astype(wide), b.astype(wide), a.dtype
+
+
 def _infer_dot(a: TensorType, b: TensorType, batch: Axes, contract: Axes) -> Type:
-    require_computed("dot", (a, b))
-    require_same_dtype("dot", (a, b))
+    dtype = _product_dtype("dot", a, b)
     for (la, lb), what in ((batch, "batch"), (contract, "contracted")):
         if [a.shape[i] for i in la] != [b.shape[i] for i in lb]:
             raise Error(
@@ -173,16 +191,13 @@ def _infer_dot(a: TensorType, b: TensorType, batch: Axes, contract: Axes) -> Typ
     shape = [a.shape[i] for i in batch[0]]
     shape += [a.shape[i] for i in free_axes(a.rank, batch[0], contract[0])]
     shape += [b.shape[i] for i in free_axes(b.rank, batch[1], contract[1])]
-    return TensorType(a.dtype, tuple(shape))
+    return TensorType(dtype, tuple(shape))
 
 
 def _dot(a: np.ndarray, b: np.ndarray, batch: Axes, contract: Axes) -> np.ndarray:
-    narrow = a.dtype
-    t = dt.from_numpy(narrow)
-    assert t is not None
-    if t.kind == "bool":
+    if a.dtype == np.bool_:
         return np.asarray(_dot(a.astype(np.int64), b.astype(np.int64), batch, contract) != 0)
-    a, b = a.astype(to_numpy(accumulator(t))), b.astype(to_numpy(accumulator(t)))
+    a, b, narrow = _summed(a, b)
     fa, fb = free_axes(a.ndim, batch[0], contract[0]), free_axes(b.ndim, batch[1], contract[1])
     x = a.transpose(batch[0] + fa + contract[0]).reshape([a.shape[i] for i in batch[0]] + [_count(a, fa), _count(a, contract[0])])
     y = b.transpose(batch[1] + contract[1] + fb).reshape([b.shape[i] for i in batch[1]] + [_count(b, contract[1]), _count(b, fb)])
@@ -203,15 +218,14 @@ register(
         _infer_dot,
         _dot,
         "sum of products over the paired axes `contract`, for each of the paired axes `batch`; result axes: batch, the rest of "
-        "the first operand, the rest of the second; integers wrap, f16 and bf16 accumulate in f32",
+        "the first operand, the rest of the second; integers wrap, f16 and bf16 accumulate in f32; u8 by i8 or i8 by u8 is i32",
     )
 )
 
 
 def _infer_conv(x: TensorType, w: TensorType, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Type:
     n = len(strides)
-    require_computed("conv", (x, w))
-    require_same_dtype("conv", (x, w))
+    dtype = _product_dtype("conv", x, w)
     if not (x.rank == w.rank == n + 2 and len(dilations) == n):
         raise Error("TC0102", f"`conv` of ranks {x.rank} and {w.rank} with {n} strides", f"rank {n + 2}")
     if index.mul(w.shape[-2], groups) != x.shape[-1]:
@@ -220,22 +234,21 @@ def _infer_conv(x: TensorType, w: TensorType, strides: tuple[int, ...], dilation
     sizes = [window_count(d, k, s, e) for d, k, s, e in zip(x.shape[1:-1], w.shape[:-2], strides, dilations)]
     if any(isinstance(d, int) and d < 0 for d in sizes):
         raise Error("TC0102", f"`conv` of {show_shape(x.shape)} by windows {show_shape(w.shape[:-2])}", "windows that fit")
-    return TensorType(x.dtype, (x.shape[0], *sizes, w.shape[-1]))
+    return TensorType(dtype, (x.shape[0], *sizes, w.shape[-1]))
 
 
 def _conv(x: np.ndarray, w: np.ndarray, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> np.ndarray:
-    n, t = len(strides), dt.from_numpy(x.dtype)
-    assert t is not None
-    wide = to_numpy(accumulator(t))
-    windows = _window(x.astype(wide), tuple(range(1, n + 1)), w.shape[:-2], strides, dilations)
+    n = len(strides)
+    x, w, narrow = _summed(x, w)
+    windows = _window(x, tuple(range(1, n + 1)), w.shape[:-2], strides, dilations)
     ci, co = w.shape[-2], w.shape[-1] // groups
     parts = []
     for g in range(groups):
         part = windows[(slice(None),) * (n + 1) + (slice(g * ci, (g + 1) * ci),)]
-        kernel = w[..., g * co : (g + 1) * co].astype(wide)
+        kernel = w[..., g * co : (g + 1) * co]
         over = [*range(n + 2, 2 * n + 2), n + 1]
         parts.append(np.tensordot(part, kernel, (over, list(range(n + 1)))))
-    return np.concatenate(parts, -1).astype(x.dtype)
+    return np.concatenate(parts, -1).astype(narrow)
 
 
 register(

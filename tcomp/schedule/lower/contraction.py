@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tcomp.ir import index, tile
-from tcomp.ir.machine import LANES
+from tcomp.ir.machine import LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import constant
 from tcomp.ir.stmts import By, For, Grid, GridAxis, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
-from tcomp.passes.fusion import COSTLY, MOVEMENTS, Group
-from tcomp.schedule.analytic import choose_dot, round_up
+from tcomp.passes.fusion import COSTLY, Group
+from tcomp.schedule.analytic import choose_dot
 from tcomp.schedule.choice import DotChoice
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import finish, output_buffer
-from tcomp.schedule.lower.nest import counter, likely
+from tcomp.schedule.lower.nest import blocks_of, counter, likely, nest
+from tcomp.schedule.lower.packing import BLOCK, Source, pack_phase, packed, part_of, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
-from tcomp.schedule.space import Problem
+from tcomp.schedule.space import Problem, row_of
 
 RESULT = "product"  # the name that an epilogue knows the contraction's element by
 
@@ -60,37 +59,32 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
     axes = domain_axes(dims)
     lead, (m, n, k) = axes[: len(axes) - 3], axes[-3:]
     reader = Reader(lambda x: ctx.in_memory(x) and x not in group.members)
-    left = _operand(reader, a, _operand_axes(anchor, 0, lead, m, k))
+    left = reader.stored(a, _operand_axes(anchor, 0, lead, m, k))
     packed_constant = b.op == "constant" and not batched and b["value"].array.size > 1
-    right = left if packed_constant else _operand(reader, b, _operand_axes(anchor, 1, lead, n, k))
+    right = left if packed_constant else reader.stored(b, _operand_axes(anchor, 1, lead, n, k))
     finals = epilogue_of(group, reader, axes[:-1])
     c = collapse(dims, [left, right, *finals], frozenset(range(len(dims))))
     problem = _problem(group, dims, right, packed_constant)
     choice = choose_dot(problem, ctx.machine)
     outputs = tuple(output_buffer(i, x, dims[:-1]) for i, x in enumerate(group.outputs))
-    plan = Plan(dims, choice, c.expressions[0], Epilogue(outputs, c.expressions[2:]), ctx)
+    row = row_of(problem.dtype, ctx.machine, choice.form)
     inputs = {x: c.buffers.get(v, v) for x, v in reader.inputs.items()}
+    first, before, own = _staged(c.expressions[0], dims, row)
+    phases = [*before]
+    plan = Plan(dims, choice, first, Epilogue(outputs, c.expressions[2:]), row)
     if packed_constant:
         weights = b["value"].array if anchor["contract"][1] == (0,) else b["value"].array.T
-        panels = constant(packed(weights, choice.columns))
-        buffer = Buffer(f"in{len(inputs)}", b.type.dtype, panels.type.shape)
-        inputs[panels] = buffer
-        phases: tuple[Grid, ...] = (product_phase(plan, panel_reader(buffer, choice.columns)),)
-        return finish(name, reader, inputs, outputs, group.outputs, phases, ctx)
-    if choice.form == "packed":
-        return _with_packing(name, group, plan, c.expressions[1], reader, inputs)
-    phases = (product_phase(plan, _expression_reader(plan, c.expressions[1])),)
-    return finish(name, reader, inputs, outputs, group.outputs, phases, ctx)
-
-
-def _operand(reader: Reader, n: Node, at: tuple[Dim, ...]) -> Node:
-    """The element of an operand; a constant of one element is read from memory too, as products take windows."""
-    base = n
-    while base.op in MOVEMENTS and base.op != "pad":
-        base = base.operands[0]
-    if base.op == "constant" and base["value"].array.size == 1:
-        return tile.load(reader.buffer(base), (0,) * base.type.rank)
-    return reader.read(n, at)
+        panels = constant(packed(words_of(weights, row), choice.columns))
+        inputs[panels] = Buffer(f"in{len(inputs)}", panels.type.dtype, panels.type.shape)
+        second = panel_reader(inputs[panels], choice.columns, row)
+    elif choice.form == "packed":
+        buffer = _panels(plan, c.expressions[1])
+        phases.append(_pack_phase(plan, c.expressions[1], buffer))
+        second, own = panel_reader(buffer, choice.columns, row), (*own, buffer)
+    else:
+        second = _expression_reader(plan, c.expressions[1])
+    lowered = finish(name, reader, inputs, outputs, group.outputs, (*phases, product_phase(plan, second)), ctx)
+    return with_workspace(lowered, *own)
 
 
 def _operand_axes(anchor: Node, which: int, lead: tuple[Dim, ...], free: Dim, k: Dim) -> tuple[Dim, ...]:
@@ -112,7 +106,7 @@ def _problem(group: Group, dims: tuple[Dim, ...], right: Node, is_constant: bool
         m,
         n,
         k,
-        group.anchors[0].type.dtype,
+        group.anchors[0].operands[0].type.dtype,
         is_constant,
         _contiguous(right, dims),
         is_costly(group),
@@ -129,17 +123,6 @@ def _contiguous(right: Node, dims: tuple[Dim, ...]) -> str:
     return "n" if n_step == 1 else "k" if k_step == 1 else ""
 
 
-def packed(b: np.ndarray, columns: int) -> np.ndarray:
-    """[..., K, N] as panels [..., ceil(N / columns), K, columns], the last one filled up with zeros."""
-    *lead, k, n = b.shape
-    panels = -(-n // columns)
-    wide = np.zeros((*lead, k, panels * columns), b.dtype)
-    wide[..., :n] = b
-    out = np.ascontiguousarray(np.moveaxis(wide.reshape(*lead, k, panels, columns), -2, -3))
-    out.setflags(write=False)
-    return out
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A product to emit: sizes ([B,] M, N, K), decisions, the first operand's element, the epilogue."""
@@ -148,7 +131,7 @@ class Plan:
     choice: DotChoice
     left: Node
     epilogue: Epilogue
-    ctx: Context
+    row: Intrinsic
 
     @property
     def k(self) -> Dim:
@@ -159,11 +142,12 @@ class Plan:
 RightReader = Callable[[tuple[Dim, ...], Dim, Dim, Dim, Dim], Node]
 
 
-def panel_reader(buffer: Buffer, columns: int) -> RightReader:
-    """Windows of a packed operand [..., panel, k, column]."""
+def panel_reader(buffer: Buffer, columns: int, row: Intrinsic) -> RightReader:
+    """Windows of a packed operand [..., panel, k, column], each element of it so many k as the row takes at once."""
 
     def read(batch: tuple[Dim, ...], k: Dim, depth: Dim, n: Dim, width: Dim) -> Node:
         column = index.add(n, tile.axis(1, width))
+        k, depth = index.floordiv(k, per_word(row)), index.ceildiv(depth, per_word(row))
         at = (index.floordiv(column, columns), index.add(k, tile.axis(0, depth)), index.mod(column, columns))
         return tile.load(buffer, (*(batch if buffer.rank == 3 + len(batch) else ()), *at), (depth, width))
 
@@ -172,12 +156,10 @@ def panel_reader(buffer: Buffer, columns: int) -> RightReader:
 
 def _expression_reader(plan: Plan, right: Node) -> RightReader:
     """Windows of the operand as it lies."""
-
-    def read(batch: tuple[Dim, ...], k: Dim, depth: Dim, n: Dim, width: Dim) -> Node:
-        values = _bind(plan.dims, (*batch, 0, index.add(n, tile.axis(1, width)), index.add(k, tile.axis(0, depth))))
-        return _as_tile(tiled(right, Tiling(values, (depth, width), {})), (depth, width))
-
-    return read
+    source = _source(plan, right)
+    return lambda batch, k, depth, n, width: source(
+        batch, index.add(k, tile.axis(0, depth)), index.add(n, tile.axis(1, width)), (depth, width)
+    )
 
 
 def _bind(dims: tuple[Dim, ...], at: tuple[Dim, ...]) -> dict[Node, Dim]:
@@ -198,7 +180,7 @@ def product_phase(plan: Plan, right: RightReader) -> Grid:
     c = plan.choice
     batch = [GridAxis(counter(f"b{x}", d, _batch_step(plan)), d, _batch_step(plan)) for x, d in enumerate(lead)]
     i, j = counter("i", m, c.block_rows), counter("j", n, c.block_columns)
-    rows, width = _part(m, i, c.block_rows), _part(n, j, c.block_columns)
+    rows, width = part_of(m, i, c.block_rows), part_of(n, j, c.block_columns)
     i_at: Dim = 0 if rows == m else i
     j_at: Dim = 0 if width == n else j
     inner: list[tuple[Node, Dim, Dim]] = []
@@ -227,13 +209,6 @@ def _batch_step(plan: Plan) -> int:
     return max(1, min(likely(plan.dims[0]), 200_000 // max(1, 2 * work)))
 
 
-def _part(extent: Dim, start: Node, block: int) -> Dim:
-    """The extent of the block that starts at `start`."""
-    if isinstance(extent, int) and extent <= block:
-        return extent
-    return block if isinstance(extent, int) and extent % block == 0 else index.minimum(block, index.sub(extent, start))
-
-
 def _block(plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim) -> tuple[Stmt, ...]:
     """One block of the result: all of k at once, or in steps that meet in the output."""
     depth = plan.choice.block_depth
@@ -241,7 +216,7 @@ def _block(plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows:
         return _stores(plan, _product(plan, right, batch, i, rows, j, width, 0, plan.k, _zero(plan)), batch, i, rows, j, width, 1)
     top = plan.k if isinstance(plan.k, int) else index.maximum(plan.k, 1)
     k = counter("k", top, depth)
-    part = _part(plan.k, k, depth)
+    part = part_of(plan.k, k, depth)
     out = plan.epilogue.outputs[0]
     before = _output_window(out, batch, i, rows, j, width)
     started = tile.when(index.less(0, k), before, _zero(plan))
@@ -252,11 +227,11 @@ def _block(plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows:
 
 def _meets_in_output(plan: Plan) -> bool:
     out = plan.epilogue.outputs
-    return len(out) == 1 and out[0].dtype == plan.left.type.dtype
+    return len(out) == 1 and out[0].dtype == plan.row.c
 
 
 def _zero(plan: Plan) -> Node:
-    return tile.full(0, plan.left.type.dtype)
+    return tile.full(0, plan.row.c)
 
 
 def _product(
@@ -264,9 +239,7 @@ def _product(
 ) -> Node:
     values = _bind(plan.dims, (*batch, index.add(i, tile.axis(0, rows)), 0, index.add(k, tile.axis(1, depth))))
     left = _as_tile(tiled(plan.left, Tiling(values, (rows, depth), {})), (rows, depth))
-    form = "lanes" if plan.choice.form == "lanes" else "splat"
-    row = plan.ctx.machine.intrinsic(plan.left.type.dtype, form)
-    return tile.dot(left, right(batch, k, depth, j, width), acc, row.name, plan.choice.unroll)
+    return tile.dot(left, right(batch, k, depth, j, width), acc, plan.row.name, plan.choice.unroll)
 
 
 def _output_window(out: Buffer, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim) -> Node:
@@ -319,39 +292,46 @@ def replaced(e: Node, old: Node, new: Node) -> Node:
 # --- packing ---------------------------------------------------------------------------------------
 
 
-def _with_packing(name: str, group: Group, plan: Plan, right: Node, reader: Reader, inputs: dict[Node, Buffer]) -> Lowered:
-    """Two phases that share a workspace: the second operand into panels, then the blocks of the product."""
+def _panels(plan: Plan, right: Node) -> Buffer:
+    """The workspace for the packed second operand."""
     *lead, _, n, k = plan.dims
-    columns = plan.choice.columns
-    panels = Buffer("panels", right.type.dtype, (*lead, index.ceildiv(n, columns), k, columns), "ws")
-    phases = (_pack_phase(plan, right, panels), product_phase(plan, panel_reader(panels, columns)))
-    lowered = finish(name, reader, inputs, plan.epilogue.outputs, group.outputs, phases, plan.ctx)
-    return with_workspace(lowered, panels)
-
-
-def with_workspace(lowered: Lowered, *buffers: Buffer) -> Lowered:
-    """The kernel with these buffers shared by its phases."""
-    kernel = replace(lowered.kernel, workspace=(*lowered.kernel.workspace, *buffers))
-    return replace(lowered, kernel=kernel)
+    dtype = right.type.dtype if per_word(plan.row) == 1 else plan.row.b
+    shape = (*lead, index.ceildiv(n, plan.choice.columns), index.ceildiv(k, per_word(plan.row)), plan.choice.columns)
+    return Buffer("panels", dtype, shape, "ws")
 
 
 def _pack_phase(plan: Plan, right: Node, panels: Buffer) -> Grid:
-    """Each block: some k of one panel. Columns past N are zero."""
     *lead, _, n, k = plan.dims
-    columns = plan.choice.columns
-    step = max(LANES, min(round_up(likely(k), LANES), 8192 // columns))
-    batch = [GridAxis(counter(f"pb{x}", d), d, 1) for x, d in enumerate(lead)]
-    p, q = counter("p", panels.shape[-3]), counter("q", k, step)
-    depth = _part(k, q, step)
-    at = tuple(a.var if a.extent != 1 else 0 for a in batch)
-    p_at: Dim = p if panels.shape[-3] != 1 else 0
-    q_at: Dim = q if depth != k else 0
-    column = index.add(index.mul(p_at, columns), tile.axis(1, columns))
-    values = _bind(plan.dims, (*at, 0, column, index.add(q_at, tile.axis(0, depth))))
-    source = _as_tile(tiled(right, Tiling(values, (depth, columns), {})), (depth, columns))
-    left_over = index.minimum(columns, index.sub(n, index.mul(p_at, columns)))
-    count = None if left_over == columns or (isinstance(n, int) and n % columns == 0) else left_over
-    window = tile.load(panels, (*at, p_at, index.add(q_at, tile.axis(0, depth)), tile.axis(1, columns)), (depth, columns))
-    by = By((LANES, LANES)) if _contiguous(right, plan.dims) == "k" else By((4, columns))
-    axes = [*batch, *([GridAxis(p, panels.shape[-3], 1)] if p_at != 0 else []), *([GridAxis(q, k, step)] if depth != k else [])]
-    return Grid(tuple(a for a in axes if a.extent != 1), (Store(window, tile.restrict(source, (None, (0, columns, count))), by),))
+    return pack_phase(_source(plan, right), (*lead, n, k), panels, plan.row, _contiguous(right, plan.dims) == "k")
+
+
+def _staged(left: Node, dims: tuple[Dim, ...], row: Intrinsic) -> tuple[Node, tuple[Grid, ...], tuple[Buffer, ...]]:
+    """The first operand's element, the phases before, and their workspace: rows of bytes have to lie one after the other, and
+    are copied where they do not."""
+    axes = domain_axes(dims)
+    moves = strides(left, axes) if left.op == "load" else None
+    if row.a_from != "words" or (moves is not None and moves[0][-1] == 1):
+        return left, (), ()
+    *outer, _, k = dims
+    rows = Buffer("rows", left.type.dtype, (*outer, k), "ws")
+
+    def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+        place = (*at, tile.axis(0, k))
+        value = tiled(left, Tiling(_bind(dims, (*at, 0, tile.axis(0, k))), (k,), {}))
+        return (Store(tile.load(rows, place, (k,)), value, By((4 * LANES,))),)
+
+    return tile.load(rows, (*axes[:-2], axes[-1])), (nest(blocks_of(outer, likely(k), BLOCK), body, "s"),), (rows,)
+
+
+def _source(plan: Plan, right: Node) -> Source:
+    """Windows of the second operand as it lies."""
+
+    def read(batch: tuple[Dim, ...], k: Dim, column: Dim, extents: tuple[Dim, Dim]) -> Node:
+        return _as_tile(tiled(right, Tiling(_bind(plan.dims, (*batch, 0, column, k)), extents, {})), extents)
+
+    return read
+
+
+def with_workspace(lowered: Lowered, *buffers: Buffer) -> Lowered:
+    kernel = replace(lowered.kernel, workspace=(*lowered.kernel.workspace, *buffers))
+    return replace(lowered, kernel=kernel)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product as every
 
 from tcomp.ir import index, tile
-from tcomp.ir.machine import LANES
+from tcomp.ir.machine import LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import constant
 from tcomp.ir.stmts import By, For, Grid, GridAxis, Stmt, Store
@@ -27,7 +27,6 @@ from tcomp.schedule.lower.contraction import (
     Plan,
     epilogue_of,
     is_costly,
-    packed,
     panel_reader,
     product_phase,
     stores_of,
@@ -36,10 +35,11 @@ from tcomp.schedule.lower.contraction import (
 from tcomp.schedule.lower.depthwise import lower_depthwise
 from tcomp.schedule.lower.loops import finish, output_buffer
 from tcomp.schedule.lower.nest import counter, likely, surely
+from tcomp.schedule.lower.packing import packed, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, domain_axes
-from tcomp.schedule.space import Problem
+from tcomp.schedule.space import Problem, row_of
 
 BLOCKS = 16  # that a convolution is cut into at least, if it is large enough
 BLOCK_WORK = 400_000  # operations of a block below which claiming it costs too much
@@ -61,7 +61,7 @@ class _Conv:
     depth: int
     merged: bool
     epilogue: Epilogue
-    ctx: Context
+    row: Intrinsic
 
 
 def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
@@ -86,18 +86,19 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
     outputs = tuple(output_buffer(i, v, dims) for i, v in enumerate(group.outputs))
     inputs = {v: finals.buffers.get(b, b) for v, b in reader.inputs.items()}
     inputs[_base(reader, x)] = image
+    row = row_of(x.type.dtype, ctx.machine)
     shape = (len(offsets), -(-dims[-1] // choice.columns), depth, choice.columns)
     epilogue = Epilogue(outputs, finals.expressions)
     if w.op == "constant":
-        panels = constant(packed(w["value"].array.reshape(len(offsets), depth, dims[-1]), choice.columns))
-        buffer = Buffer(f"in{len(inputs)}", w.type.dtype, shape)
+        panels = constant(packed(words_of(w["value"].array.reshape(len(offsets), depth, dims[-1]), row), choice.columns))
+        buffer = Buffer(f"in{len(inputs)}", panels.type.dtype, panels.type.shape)
         inputs[panels] = buffer
-        conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, ctx)
+        conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, row)
         return finish(name, reader, inputs, outputs, group.outputs, (_phase(conv),), ctx)
     source = Buffer(f"in{len(inputs)}", w.type.dtype, (len(offsets), depth, dims[-1]))
     inputs[_base(reader, w)] = source
     buffer = Buffer("panels", w.type.dtype, shape, "ws")
-    conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, ctx)
+    conv = _Conv(n, choice, image, buffer, offsets, depth, merged, epilogue, row)
     lowered = finish(name, reader, inputs, outputs, group.outputs, (_pack(conv, source), _phase(conv)), ctx)
     return with_workspace(lowered, buffer)
 
@@ -117,16 +118,17 @@ def lower_pointwise_conv(name: str, group: Group, ctx: Context) -> Lowered | Non
     rows, _, depth = domain_axes(sizes)
     image = replace(image, shape=(c.dims[0], x.type.shape[-1]))
     pixels, channels, taken = (likely(d) for d in sizes)
-    problem = Problem(1, pixels, channels, taken, n.type.dtype, True, "n", is_costly(group), _single(group))
-    choice = choose_dot(problem, ctx.machine)
+    problem = Problem(1, pixels, channels, taken, x.type.dtype, True, "n", is_costly(group), _single(group))
+    choice, row = choose_dot(problem, ctx.machine), row_of(x.type.dtype, ctx.machine)
     outputs = tuple(output_buffer(i, v, c.dims) for i, v in enumerate(group.outputs))
     inputs = {v: c.buffers.get(b, b) for v, b in reader.inputs.items()}
     inputs[_base(reader, x)] = image
-    panels = constant(packed(w["value"].array.reshape(w.type.shape[-2:]), choice.columns))
-    buffer = Buffer(f"in{len(inputs)}", w.type.dtype, panels.type.shape)
+    panels = constant(packed(words_of(w["value"].array.reshape(w.type.shape[-2:]), row), choice.columns))
+    buffer = Buffer(f"in{len(inputs)}", panels.type.dtype, panels.type.shape)
     inputs[panels] = buffer
-    plan = Plan(sizes, choice, tile.load(image, (rows, depth)), Epilogue(outputs, c.expressions), ctx)
-    return finish(name, reader, inputs, outputs, group.outputs, (product_phase(plan, panel_reader(buffer, choice.columns)),), ctx)
+    plan = Plan(sizes, choice, tile.load(image, (rows, depth)), Epilogue(outputs, c.expressions), row)
+    phase = product_phase(plan, panel_reader(buffer, choice.columns, row))
+    return finish(name, reader, inputs, outputs, group.outputs, (phase,), ctx)
 
 
 def _single(group: Group) -> bool:
@@ -152,11 +154,12 @@ def _input(reader: Reader, x: Node, merged: bool) -> Buffer:
 def _choose(n: Node, depth: int, offsets: int, ctx: Context, costly: bool) -> DotChoice:
     """The register tile of the product of one offset; blocks of channels whose weights stay in L2."""
     pixels, channels = likely(n.type.shape[-2]), int(n.type.shape[-1])
-    problem = Problem(1, pixels, channels, depth, n.type.dtype, True, "n", costly, True)
+    dtype = n.operands[0].type.dtype
+    problem = Problem(1, pixels, channels, depth, dtype, True, "n", costly, True)
     c = choose_dot(problem, ctx.machine)
     columns = c.columns if pixels > 4 else min(c.columns, 32)
     rows = balanced(pixels, c.rows) if isinstance(n.type.shape[-2], int) else c.rows
-    wide = max(columns, (ctx.machine.l2 // 2) // max(1, depth * offsets * n.type.dtype.bytes) // columns * columns)
+    wide = max(columns, (ctx.machine.l2 // 2) // max(1, depth * offsets * dtype.bytes) // columns * columns)
     parts = -(-BLOCKS // _output_rows(n))  # of the channels, so that all threads have work
     wide = min(wide, round_up(-(-channels // parts), columns))
     return DotChoice("prepacked", rows, columns, rows, min(round_up(channels, columns), wide), depth, 4, costly)
@@ -195,7 +198,8 @@ def _phase(conv: _Conv) -> Grid:
     step = _pixel_step(likely(pixels), rows, work, c.rows)
     x = counter("x", pixels, step)
     part: tuple[Dim, Dim] = (0, pixels)
-    if step < likely(pixels):
+    unbounded = index.bounds(pixels)[1] is None and not conv.epilogue.fused()  # its result is kept in a tile
+    if step < likely(pixels) or unbounded:
         axes.append(GridAxis(x, pixels, step))
         part = (x, step if isinstance(pixels, int) and pixels % step == 0 else index.minimum(step, index.sub(pixels, x)))
     image: Dim = axes[0].var if images != 1 else 0
@@ -226,13 +230,13 @@ def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], part: tuple[Dim, Dim], ch
     dims, c = conv.node.type.shape, conv.choice
     (start, pixels), (j, width) = part, channels
     t = conv.node.type.dtype
-    row = conv.ctx.machine.intrinsic(t)
+    inner = index.ceildiv(conv.depth, per_word(conv.row))
     total: Node = tile.full(0, t)
     for k, offset in enumerate(conv.offsets):
         left = _pixels(conv, image, at, offset, part)
         column = index.add(j, tile.axis(1, width))
-        panel = (k, index.floordiv(column, c.columns), tile.axis(0, conv.depth), index.mod(column, c.columns))
-        total = tile.dot(left, tile.load(conv.panels, panel, (conv.depth, width)), total, row.name, c.unroll)
+        panel = (k, index.floordiv(column, c.columns), tile.axis(0, inner), index.mod(column, c.columns))
+        total = tile.dot(left, tile.load(conv.panels, panel, (inner, width)), total, conv.row.name, c.unroll)
     place = (image, *at, index.add(start, tile.axis(0, pixels)), index.add(j, tile.axis(1, width)))
     narrow = (None, (0, width, 1)) if dims[-1] == 1 else (None, None)
     values = {a: p for a, p in zip(domain_axes(dims), place) if isinstance(a, Node)}
