@@ -125,10 +125,12 @@ class _Growing:
             if value is None:
                 return False
             fresh[n] = value
-            if n.op in APPROXIMATED or any(o in approximate or o in self.approximate for o in n.operands):
-                approximate.add(n)
-                if n.op not in APPROXIMATED and OPS[n.op].kind != "movement":
+            if any(o in approximate or o in self.approximate for o in n.operands):
+                if OPS[n.op].kind != "movement":
                     return False
+                approximate.add(n)
+            elif n.op in APPROXIMATED:
+                approximate.add(n)
         self.values |= fresh
         self.approximate |= approximate
         return True

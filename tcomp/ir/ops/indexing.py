@@ -6,6 +6,7 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
+from tcomp.ir.dtype import to_numpy
 from tcomp.ir.node import Dim, Node, node
 from tcomp.ir.ops.reduction import MONOIDS
 from tcomp.ir.ops.table import (
@@ -200,7 +201,8 @@ register(OpDef("item", INDEXING, 1, ("index",), _infer_item, lambda values, inde
 
 
 def _sort_order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
-    """The stable order; NaN counts as larger than all else."""
+    """The stable order; NaN counts as larger than all else (NumPy knows that of its own floats only)."""
+    x = x.astype(np.float32) if x.dtype == to_numpy(dt.bf16) else x
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     flipped = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
