@@ -35,7 +35,7 @@ from tcomp.passes.egraph.terms import Terms, dump, from_json
 from tcomp.passes.egraph.windows import Window, may_match, windows
 from tcomp.passes.egraph.worker import Worker
 from tcomp.passes.rebuild import rebuilt
-from tcomp.passes.rules.families import RULES
+from tcomp.passes.rules.families import FAMILIES, RULES
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any] | None, str]]
 SECONDS = 15.0  # for one window; the worker is killed then
@@ -80,14 +80,17 @@ def saturate(
     ask: Ask | None = None,
     solved: MutableMapping[str, str] | None = None,
     budget: Budget = _BUDGET,
+    worth: float = WORTH,
 ) -> Module:
     """`module` with its windows rewritten, and the account of every window that was tried in `algebra`.
 
     ask: sends a request to a worker, by default to the process's own. solved: answers known, by default of this process.
+    worth: the part of its cost as written that a window may keep and still be rewritten.
     """
     if module.stage != "graph" or module.func is None:
         raise Error("TC0401", f"`saturate` was given a module at stage {module.stage}", "graph")
-    found, account = _solutions(module.func, machine, _Solver(ask or _worker.ask, _solved if solved is None else solved, budget))
+    solver = _Solver(ask or _worker.ask, _solved if solved is None else solved, budget, worth)
+    found, account = _solutions(module.func, machine, solver)
     after = _rewritten(module, found) if found else module
     return replace(after, algebra=tuple(a.as_json() for a in account))
 
@@ -109,6 +112,7 @@ class _Solver:
     ask: Ask
     solved: MutableMapping[str, str]
     budget: Budget
+    worth: float
 
     def answer(self, request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str, bool]:
         """The answer or None, why there is none, whether it was known."""
@@ -131,18 +135,32 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
         start = time.perf_counter()
         rates = asdict(rates_of(machine, window.nodes[0].type.dtype.bytes))
         roots = [encoded.rows[n] for n in window.roots]
-        request = request_of(encoded.terms, roots, rates, [r.name for r in RULES], solver.budget)
+        request = request_of(encoded.terms, roots, rates, _rules_for(encoded.terms), solver.budget)
         answer, why, cached = solver.answer(request)
         seconds = time.perf_counter() - start
         if answer is None:
             account.append(Rewritten(len(window.nodes), 0, 0.0, 0.0, False, (), 0, why, "as written", seconds, False))
             continue
-        changed = answer["report"]["after"] < WORTH * answer["report"]["before"]
+        changed = _pays(answer["report"], solver.worth)
         account.append(_accounted(window, answer["report"], changed, seconds, cached))
         if changed:
             found.append(_solution(window, encoded, answer))
             trace.event("rule", name="saturate", window=account[-1].as_json())
     return found, account
+
+
+def _rules_for(terms: Terms) -> list[str]:
+    """The rules that can pay: those of exponentials need a maximum, and an exp that is not bounded as written."""
+    exps = [terms.rows[kids[0]][0] for op, attrs, kids in terms.rows if (op, attrs) == ("un", ("exp",))]
+    unsafe = any(below != "add" for below in exps) and any(op == "max" for op, _, _ in terms.rows)
+    return [r.name for name, family in FAMILIES.items() if unsafe or name != "exponentials" for r in family]
+
+
+def _pays(report: Mapping[str, Any], worth: float) -> bool:
+    """Whether the answer is clearly cheaper, or no dearer with fewer operations."""
+    before, after = report["before"], report["after"]
+    fewer = report["steps"][1] < report["steps"][0]
+    return bool(after < worth * before or (fewer and after < before))
 
 
 def _accounted(window: Window, report: Mapping[str, Any], changed: bool, seconds: float, cached: bool) -> Rewritten:

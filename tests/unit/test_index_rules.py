@@ -1,4 +1,4 @@
-"""Every rule of the e-graph: random instances of both sides agree; ten rules made wrong on purpose are caught by fuzz and audit."""
+"""Every rule of the e-graph: random instances of both sides agree, and rules made wrong are caught by fuzz and by audit."""
 
 import random
 from dataclasses import replace

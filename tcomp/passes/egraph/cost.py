@@ -91,7 +91,7 @@ class Sizes:
             letters[n] = opt_einsum.get_symbol(len(letters))
         sizes = {letters[n]: self.elements((n,)) for n in letters}
         inputs = [frozenset(letters[n] for n in f.names) for f in factors]
-        find = opt_einsum.paths.auto
+        find = opt_einsum.DynamicProgramming(minimize="flops")
         path = find(inputs, frozenset(letters[n] for n in out), sizes)
         return self.along(path, factors, out)
 
@@ -205,7 +205,7 @@ class Costs:
         if n.op == "ren" and n.attrs[1] in self.graph.free.get(n.kids[0], EMPTY):  # diagonals are no operation of the GRAPH
             return FORBIDDEN
         cost = 1 if n.cls in self.graph.weights else max(1, self._of(n))
-        return cost if n.key in self.graph.given else cost + cost // 100 + 2
+        return cost if n.key in self.graph.given else cost + cost // 1000 + 2
 
     def _of(self, n: ENode) -> int:
         count = self.graph.elements(n.cls)

@@ -221,6 +221,7 @@ def _conv(d: Decoder, row: Row, kids: list[Value], summed: set[str]) -> Value | 
         return None
     x = d.value(base)
     outer = {h for h, *_ in windows}
+    windows.sort(key=lambda step: x.names.index(step[0]) if step[0] in x.names else -1)
     channels = d.sorted((summed - inner) & set(x.names) & set(w.names))
     batch = [n for n in x.names if n not in outer and n not in channels]
     out = [n for n in w.names if n not in inner and n not in channels]

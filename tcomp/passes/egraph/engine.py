@@ -68,11 +68,10 @@ class Engine:
     def _run(self, program: str) -> list[Any]:
         return list(self.egraph.run_program(*self.egraph.parse_program(program)))
 
-    def open(self, rows: Sequence[Row], sizes: dict[str, int], marked: bool = True) -> None:
-        """A new window. marked: exps of the text as written are known as such."""
-        self._run("(push)\n" + spell_rows(rows) + "\n" + spell_names(sizes))
-        if marked:
-            self._run("(run-schedule (run mark))")
+    def open(self, rows: Sequence[Row], sizes: dict[str, int], equal: Iterable[tuple[int, int]] = ()) -> None:
+        """A new window. equal: pairs of rows that are known to be; exps in the rows are those of the text as written."""
+        unions = "\n".join(f"(union $t{a} $t{b})" for a, b in equal)
+        self._run("\n".join(("(push)", spell_rows(rows), spell_names(sizes), unions, "(run-schedule (run mark))")))
         self.settle()
 
     def close(self) -> None:

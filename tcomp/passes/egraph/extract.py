@@ -13,6 +13,7 @@ from typing import Any
 
 from tcomp.passes.egraph.engine import ENode
 
+GAP = 0.003  # of the cost, below which a better choice is not looked for
 Choice = dict[int, ENode]  # for every class that is needed
 
 
@@ -114,7 +115,7 @@ class _Model:
     """The CP-SAT model of a reduced problem."""
 
     def __init__(self, problem: Problem) -> None:
-        import networkx as nx  # type: ignore[import-untyped]
+        import networkx as nx
         from ortools.sat.python import cp_model
 
         self.problem, self.cp = problem, cp_model
@@ -158,6 +159,7 @@ class _Model:
         solver: Any = self.cp.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
         solver.parameters.num_workers = 1
+        solver.parameters.relative_gap_limit = GAP
         solver.parameters.random_seed = 1
         status = solver.solve(self.model)
         if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):

@@ -31,7 +31,8 @@ CONDITIONS: dict[str, tuple[tuple[str, ...], Callable[..., bool]]] = {
     "filled": (("Bag",), lambda bag: len(bag) > 0),
     "short": (("Int", "Bag", "Bag"), lambda most, *bags: sum(map(len, bags)) <= most),
     "named": (("Name",), lambda i: "'" not in i),  # a name that may be primed
-    "weight": (("E",), lambda x: True),  # steers the search, decides nothing about truth
+    "weight": (("E",), lambda x: True),  # known at compile time: steers the search, decides nothing about truth
+    "weights": (("Bag",), lambda bag: True),  # likewise
     "known": (("E",), lambda x: True),  # likewise: the term is already in the e-graph
     "positive": (("E",), lambda value: value is not None and value > 0),
 }

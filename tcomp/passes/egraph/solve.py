@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tcomp.passes.egraph.chains import long_products
 from tcomp.passes.egraph.cost import FORBIDDEN, UNIT, Costs, Factor, Plan, rates_from
 from tcomp.passes.egraph.engine import Engine, ENode, Frozen, rules_named
 from tcomp.passes.egraph.extract import Choice, Problem, cost_of, extract, greedy
@@ -19,15 +20,20 @@ from tcomp.passes.egraph.merge import merge
 from tcomp.passes.egraph.schedule import Budget, Run, saturate
 from tcomp.passes.egraph.terms import EMPTY, Names, Terms, from_json, to_json
 
+_VIEWS = frozenset(["leaf", "const", "ren", "win", "part"])
 Json = Mapping[str, Any]
 
 
 def solve(engine: Engine, request: Json) -> dict[str, Any]:
     """The answer to a request. ValueError where a result cannot be made."""
-    rows = from_json(request["rows"])
+    table = Terms(dict(request["sizes"]))
+    for row in from_json(request["rows"]):
+        table.row(*row)
+    rows = tuple(table.rows)
+    longer = long_products(table)
     rules = rules_named(engine.rules, request["rules"])
     start = time.perf_counter()
-    engine.open(rows, dict(request["sizes"]))
+    engine.open(table.rows, table.sizes, longer)
     try:
         run = saturate(engine, rules, Budget(**request["budget"]))
         graph = engine.freeze(rows, request["sizes"])
@@ -59,13 +65,19 @@ def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
     (best,) = extract(Problem(priced, roots), request["extract"])
     written = Problem(given, roots)
     choice = greedy(written)
-    before = cost_of(written, choice) if choice is not None else best.cost
+    before, steps = (cost_of(written, choice), _steps(graph, choice)) if choice is not None else (best.cost, 0)
     writer = _Writer(graph, costs, best.choice)
     numbers = [writer.row(r) for r in roots]
     merged = sum(n.op == "cat" for n in best.choice.values())
     report = {"before": before * UNIT, "after": best.cost * UNIT, "how": best.how, "merges": min(groups, merged)}
+    report["steps"] = [steps, _steps(graph, best.choice)]
     sizes = {n: s for n, s in graph.sizes.items() if n not in request["sizes"]}
     return {"rows": to_json(writer.terms.rows), "roots": numbers, "sizes": sizes, "report": report}
+
+
+def _steps(graph: Frozen, choice: Choice) -> int:
+    """Operations that a choice computes in every call."""
+    return sum(n.op not in _VIEWS and c not in graph.weights for c, n in choice.items())
 
 
 class _Writer:

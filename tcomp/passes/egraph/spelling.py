@@ -205,6 +205,8 @@ class _Body:
                 fact = f"(base {a[0]})"
             case "weight":
                 fact = f"(isw {a[0]})"
+            case "weights":
+                fact = f"(allw {a[0]})"
             case "known":
                 self.sorts.update(sorts(c.args[0]) if not isinstance(c.args[0], int) else {})
                 fact = ""

@@ -2,6 +2,7 @@
 
 from tcomp.passes.egraph.rule import IndexRule
 from tcomp.passes.rules.convolution import CONVOLUTION
+from tcomp.passes.rules.exponentials import EXPONENTIALS
 from tcomp.passes.rules.linear import LINEAR
 from tcomp.passes.rules.movement import MOVEMENT
 from tcomp.passes.rules.pieces import PIECES
@@ -12,6 +13,7 @@ FAMILIES: dict[str, tuple[IndexRule, ...]] = {
     "linear algebra": LINEAR,
     "movement": MOVEMENT,
     "pointwise": POINTWISE,
+    "exponentials": EXPONENTIALS,
     "reductions": REDUCTIONS,
     "convolution": CONVOLUTION,
     "concatenation": PIECES,

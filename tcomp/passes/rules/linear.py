@@ -1,42 +1,66 @@
-"""Rules of sums of products: associativity, distribution and common factors, in one place for any number of factors."""
+"""Rules of sums of products: associativity, distribution and common factors, in one place for any number of factors.
+
+What a rule may not lose is the order of contraction: that is priced for each sum of products as a whole. So a product without a sum
+takes in a sum of products only with factors that are known at compile time, or scalars; with others it could only be more work.
+"""
 
 from tcomp.passes.egraph.rule import IndexRule
 
 MOST_FACTORS = 6
 
 LINEAR: tuple[IndexRule, ...] = (
-    # A sum of products inside a product is one sum of products: associativity, scale folding, matrix chains, absorption.
+    # A product or a sum of products inside a sum of products is one: associativity, matrix chains, absorption.
     IndexRule(
         "flatten",
         "ein(B, {ein(C, N), *R})",
         "ein(B | C, {*R, *N})",
-        ("disjoint(free(R), C)", "disjoint(B, C)", f"short({MOST_FACTORS}, R, N)"),
+        ("some(B)", "disjoint(free(R), C)", "disjoint(B, C)", f"short({MOST_FACTORS}, R, N)"),
+    ),
+    IndexRule("flatten_products", "ein({}, {ein({}, N), *R})", "ein({}, {*R, *N})", (f"short({MOST_FACTORS}, R, N)",)),
+    IndexRule(
+        "flatten_weights",
+        "ein({}, {ein(C, N), *R})",
+        "ein(C, {*R, *N})",
+        ("some(C)", "weights(R)", "disjoint(free(R), C)", f"short({MOST_FACTORS}, R, N)"),
+    ),
+    IndexRule(
+        "flatten_scalars",
+        "ein({}, {ein(C, N), *R})",
+        "ein(C, {*R, *N})",
+        ("some(C)", "none(free(R))", f"short({MOST_FACTORS}, R, N)"),
     ),
     # The same where the inner sum's index means something else outside: it gets another name.
     IndexRule(
         "flatten_renamed",
         "ein(B, {ein(C, N), *R})",
         "ein(B, {ein((C - {i}) | {prime(i)}, {ren(i, prime(i), t) for t in N}), *R})",
-        ("named(i)", "present(i, C)", "present(i, free(R) | B)", "absent(prime(i), free(N) | C)"),
+        ("some(B)", "named(i)", "present(i, C)", "present(i, free(R) | B)", "absent(prime(i), free(N) | C)"),
     ),
+    # What has none of the summed indices leaves a sum that is then known at compile time.
     IndexRule(
         "factor_out",
         "ein(B, {f, *R})",
         "ein({}, {f, ein(B, {*R})})",
-        ("some(B)", "filled(R)", "disjoint(free(f), B)"),
+        ("some(B)", "filled(R)", "weights(R)", "disjoint(free(f), B)"),
     ),
-    # A factor that has none of the index k: the sum over k of the others is its own value.
+    # Products of two, squares among them: with more factors every term would still have them all.
     IndexRule(
         "distribute",
         "ein(B, {add({*N}), *R})",
         "add({ein(B, {t, *R}) for t in N})",
-        ("short(3, N)", "short(3, R)"),
+        ("some(B)", "short(3, N)", "short(1, R)"),
+    ),
+    IndexRule(
+        "distribute_weights",
+        "ein({}, {add({*N}), *R})",
+        "add({ein({}, {t, *R}) for t in N})",
+        ("weights(R)", "short(3, N)", "short(3, R)"),
     ),
     IndexRule(
         "common_factor",
         "add({ein(B, {f, *P}), ein(C, {f, *Q}), *R})",
         "add({ein(B & C, {f, add({ein(B - C, {*P}), ein(C - B, {*Q})})}), *R})",
-        ("disjoint(B - C, free(f))", "disjoint(C - B, free(f))", "filled(P)", "filled(Q)"),
+        ("some(B & C & free(f))", "disjoint(B - C, free(f))", "disjoint(C - B, free(f))", "filled(P)", "filled(Q)"),
     ),
     IndexRule("flatten_add", "add({add({*N}), *R})", "add({*N, *R})", ("short(6, N, R)",)),
 )
