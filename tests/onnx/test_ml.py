@@ -363,6 +363,8 @@ def test_refusals_say_what_to_do(case):
 BROKEN = {
     "a child that is not there": {"nodes_truenodeids": [99] * 60},
     "children in a cycle": {"nodes_truenodeids": [0] * 60},
+    "a feature before the row": {"nodes_featureids": [-1] * 60},
+    "more targets than memory": {"n_targets": 10**12},
     "a feature beyond the row": {"nodes_featureids": [17] * 60},
     "a mode that does not exist": {"nodes_modes": ["BRANCH_MAYBE"] * 60},
     "a weight of no target": {"target_ids": [5] * 32},
@@ -372,7 +374,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_damaged_trees(case):
-    m = ml("TreeEnsembleRegressor", {"x": X}, n_targets=1, **(trees("target", 1) | BROKEN[case]))
+    m = ml("TreeEnsembleRegressor", {"x": X}, **({"n_targets": 1} | trees("target", 1) | BROKEN[case]))
     with pytest.raises(Error) as caught:
         tcomp.compile(m.SerializeToString(), use_cache=False)
     assert caught.value.code == "TC0203"

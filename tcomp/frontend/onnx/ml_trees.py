@@ -20,6 +20,7 @@ from tcomp.ir.ops import MONOIDS, apply, constant
 
 COMPARISONS = ("le", "lt", "ge", "gt", "eq", "ne")
 MAX_DEPTH = 1000  # of a tree; deeper ones are cycles or damaged files
+MAX_WEIGHTS = 1 << 28  # of a table of leaves and targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,10 @@ class Trees:
     weights: np.ndarray
 
     def depth(self, c: Context) -> int:
-        """The longest way from a root to a leaf; TC0203 where there is none (children in a cycle)."""
+        """The longest way from a root to a leaf; TC0203 where there is none (children in a cycle, or that are not there)."""
+        places = np.concatenate([self.roots, self.yes, self.no])
+        if not len(self.roots) or places.min() < 0 or places.max() >= len(self.modes):
+            raise c.broken(f"{len(self.roots)} roots and children among {len(self.modes)} nodes", "roots and children that exist")
         level, depth = self.roots, 0
         while (inner := level[self.modes[level] >= 0]).size:
             level, depth = np.unique(np.concatenate([self.yes[inner], self.no[inner]])), depth + 1
@@ -46,8 +50,12 @@ class Trees:
         return depth
 
 
-def leaf_weights(aggregate: str, count: int, targets: int, at: np.ndarray, ids: Sequence[int], values: np.ndarray) -> np.ndarray:
+def leaf_weights(
+    c: Context, aggregate: str, count: int, targets: int, at: np.ndarray, ids: Sequence[int], values: np.ndarray
+) -> np.ndarray:
     """The table of weights [nodes, targets]: several for one node and target are combined."""
+    if targets < 1 or any(not 0 <= i < targets for i in ids) or count * targets > MAX_WEIGHTS:
+        raise c.broken(f"weights of {count} nodes for {targets} targets, ids {sorted(set(ids))[:8]}", "targets that exist")
     monoid = MONOIDS[monoid_of(aggregate)]
     identity = 0 if monoid.name == "add" else np.inf if monoid.name == "min" else -np.inf
     table = np.full((count, targets), identity, values.dtype)
@@ -78,9 +86,9 @@ def without_members(t: Trees, sets: dict[int, np.ndarray]) -> Trees:
 def walked(c: Context, t: Trees, x: Node) -> Node:
     """[batch, trees] of i32: the leaf that each row of x reaches in each tree."""
     shape = (x.type.shape[0], len(t.roots))
-    width, most = x.type.shape[1], int(t.features.max())
-    if isinstance(width, int) and most >= width:
-        raise c.broken(f"feature {most} of rows of {width}", "features that exist")
+    width, least, most = x.type.shape[1], int(t.features.min()), int(t.features.max())
+    if least < 0 or (isinstance(width, int) and most >= width):
+        raise c.broken(f"features {least} to {most} of rows of {width}", "features that exist")
     at = broadcast(constant(t.roots.astype(np.int32)), shape, (1,))
     depth = t.depth(c)
     if not depth:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.frontend.onnx.build import scalar
+from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import ML, Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import broadcast, cast
@@ -42,7 +43,9 @@ def one_hot_encoder(c: Context, x: Node) -> Node:
     hits = _hits(cast(x, dt.i64), keys)
     if c.integer("zeros", 1):
         return cast(hits, dt.f32)
-    return apply("gather", constant(np.eye(len(keys), dtype=np.float32)), _position(hits, len(keys)), axis=0)
+    known = apply("gather", constant(np.arange(len(keys))), _position(hits, len(keys)), axis=0)  # fails where there is none
+    shape, last = hits.type.shape, hits.type.rank - 1
+    return cast(apply("eq", broadcast(known, shape, tuple(range(last))), position(shape, last)), dt.f32)
 
 
 def _table(c: Context, what: str) -> np.ndarray:

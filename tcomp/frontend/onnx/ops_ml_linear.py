@@ -43,9 +43,9 @@ def _weights(c: Context, targets: int) -> np.ndarray:
 
 @operator("LinearRegressor", domain=ML)
 def linear_regressor(c: Context, x: Node) -> Node:
-    targets = c.integer("targets", 1)
-    intercepts = np.array(c.reals("intercepts", (0.0,) * targets), np.float32)
-    return transformed(linear_scores(c, rows(c, x), _weights(c, targets), intercepts), transform_of(c))
+    weights = _weights(c, c.integer("targets", 1))
+    intercepts = np.array(c.reals("intercepts", (0.0,) * len(weights)), np.float32)
+    return transformed(linear_scores(c, rows(c, x), weights, intercepts), transform_of(c))
 
 
 @operator("LinearClassifier", domain=ML)

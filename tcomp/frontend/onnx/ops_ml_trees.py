@@ -63,9 +63,9 @@ def _trees(c: Context, kind: str, targets: int, aggregate: str, work: Any) -> Tr
     lost = np.array((*c.integers("nodes_missing_value_tracks_true", ()), *[0] * len(node))[: len(node)], np.bool_)
     weights, ids = _numbers(c, f"{kind}_weights").astype(work), c.integers(f"{kind}_ids", ())
     keys = list(zip(c.integers(f"{kind}_treeids", ()), c.integers(f"{kind}_nodeids", ())))
-    if not len(weights) == len(ids) == len(keys) or any(not 0 <= i < targets for i in ids):
-        raise c.broken(f"{len(weights)} {kind}_weights, {len(ids)} {kind}_ids of {targets}", "equal numbers, ids in range")
-    table = leaf_weights(aggregate, len(node), targets, np.array([place[k] for k in keys], np.int64), ids, weights)
+    if not len(weights) == len(ids) == len(keys):
+        raise c.broken(f"{len(weights)} {kind}_weights, {len(ids)} {kind}_ids", "equally many")
+    table = leaf_weights(c, aggregate, len(node), targets, np.array([place[k] for k in keys], np.int64), ids, weights)
     inner = mode >= 0
     return Trees(np.where(inner, feature, 0), mode, splits, yes, no, lost & inner, roots, table)
 
@@ -147,12 +147,12 @@ def _from_two_lists(c: Context, targets: int, aggregate: str, work: Any) -> Tree
     n, leaves = len(feature), len(weights)
     if len({n, len(yes), len(no), len(yes_leaf), len(no_leaf), len(modes), len(splits)}) != 1 or len(ids) != leaves:
         raise c.broken(f"nodes_* of {n} nodes, {len(splits)} splits, {leaves} leaves", "one entry for each")
-    if any(not 0 <= i < targets for i in ids) or (modes > MEMBER).any():
-        raise c.broken(f"leaf_targetids {sorted(set(ids))} of {targets}, modes {sorted(set(modes.tolist()))}", "numbers in range")
+    if (modes > MEMBER).any():
+        raise c.broken(f"modes {sorted(set(modes.tolist()))}", f"0 to {MEMBER}")
     own = np.arange(n, n + leaves)
     yes, no = (np.concatenate([np.where(leaf != 0, n + side, side), own]) for side, leaf in ((yes, yes_leaf), (no, no_leaf)))
     lost = np.array((*c.integers("nodes_missing_value_tracks_true", ()), *[0] * n)[:n], np.bool_)
-    table = leaf_weights(aggregate, n + leaves, targets, own, ids, weights.astype(work))
+    table = leaf_weights(c, aggregate, n + leaves, targets, own, ids, weights.astype(work))
     columns = [(feature, 0), (modes.astype(np.int64), -1), (splits.astype(work), 0), (lost, False)]
     feature, modes_, splits, lost = (np.append(v, np.full(leaves, fill, v.dtype)) for v, fill in columns)
     trees = Trees(feature, modes_, splits, yes, no, lost, np.array(c.integers("tree_roots"), np.int64), table)
