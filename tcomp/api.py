@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tcomp import forks
 from tcomp.errors import Error
 from tcomp.frontend.jit import Options
 from tcomp.runtime import cache, executable, native
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _EXTERNAL = b"location"  # the key under which an ONNX file names the files of its external data
 
 
+@forks.whole()
 def compile(
     source: Any,
     *specs: Any,
@@ -41,6 +43,7 @@ def compile(
     return link(artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache))
 
 
+@forks.whole()
 def artifact_of(
     source: Any, specs: tuple[Any, ...], dims: Mapping[str, int] | None, options: Options, use_cache: bool = True
 ) -> Artifact:
@@ -54,6 +57,7 @@ def artifact_of(
     return cache.artifact_for(key, lambda: _built(_func_of(source, specs, dims), options))
 
 
+@forks.whole()
 def load(path: str | os.PathLike[str], native: bool = True) -> Executable:
     """The program in a `.tcomp` file. native=False compiles it again from its text: nothing in the file is run.
 
@@ -106,12 +110,14 @@ class Stages:
 
         return print_module(self.modules[stage]) if stage in self.modules else self.compile().text(stage)
 
+    @forks.whole()
     def compile(self) -> Executable:
         from tcomp.driver import artifact_of
 
         return link(artifact_of(self.modules, self.options))
 
 
+@forks.whole()
 def link(artifact: Artifact) -> Executable:
     """The artifact as something that can be called in this process."""
     native.start(lambda text: cache.code_for(cache.key("runtime", text, _host()), lambda: _code(text)))
@@ -180,5 +186,3 @@ def _assembly(text: str) -> str:
     from tcomp.codegen.llvm.compile import assembly, host
 
     return assembly(text, host())
-
-

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
+from tcomp import forks
 from tcomp.errors import Error
 from tcomp.frontend import pytree
 from tcomp.frontend.places import placed, user_traceback
@@ -192,15 +193,14 @@ class Jit:
         return NotImplemented
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A jitted method: one jitted function for each instance, kept in the instance."""
+        """A jitted method: one jitted function for each instance (or class, of a class method), kept in it."""
         if instance is None:
             return self
-        slot = f"_tcomp_jit_{self._name}"
-        kept = vars(instance).get(slot)
-        if kept is None or kept.fn.__self__ is not instance:
+        methods = _methods_of(instance)
+        kept = methods.get(self)
+        if kept is None:
             bound = self.fn.__get__(instance, owner)
-            kept = Jit(bound, self.options, self.static, self.dynamic, self.compiler)
-            vars(instance)[slot] = kept
+            kept = methods[self] = Jit(bound, self.options, self.static, self.dynamic, self.compiler)
         return kept
 
     def __repr__(self) -> str:
@@ -210,8 +210,9 @@ class Jit:
         """The function traced for these arguments, which may be specs, on its way down."""
         try:
             call = self._taken_apart(args, kwargs)
-            program = self._traced(call, call.described)
-            return Lowered(program, _current(self.compiler).lower_func(program.func, self.options))
+            with forks.whole():
+                program = self._traced(call, call.described)
+                return Lowered(program, _current(self.compiler).lower_func(program.func, self.options))
         except Exception as e:
             raise _shortened(e) from None
 
@@ -232,11 +233,12 @@ class Jit:
             return result
         try:
             call = self._taken_apart(args, kwargs)
-            program = self._found(call) or self._made(call)
+            with forks.whole():
+                program = self._found(call) or self._made(call)
+                if not kwargs and self._is_flat(args, call):
+                    self._keep(program.fast)
         except Error as e:
             raise placed(e) from None
-        if not kwargs and self._is_flat(args, call):
-            self._keep(program.fast)
         return program.call(call.arrays())
 
     def _keep(self, fast: Callable[..., Any]) -> None:
@@ -297,6 +299,34 @@ class Jit:
             return self.fn(*bound.args, **bound.kwargs)
 
         return trace_flat(run, self._name, call.tree, described, call.leaves)
+
+
+class Methods(dict[Jit, Jit]):
+    """The jitted methods of an object, by what the class defines. Copies of the object, pickled ones too, start without."""
+
+    def __init__(self, owner: Any = None) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def __reduce__(self) -> Any:
+        return Methods, ()
+
+
+_METHODS = "_tcomp_methods"
+
+
+def _methods_of(instance: Any) -> Methods:
+    """The jitted methods kept in an object. TC0105 where it has no place for them."""
+    kept = getattr(instance, "__dict__", {}).get(_METHODS)
+    if isinstance(kept, Methods) and kept.owner is instance:
+        return kept
+    kept = Methods(instance)
+    try:
+        (type if isinstance(instance, type) else object).__setattr__(instance, _METHODS, kept)
+    except (AttributeError, TypeError):
+        hint = "give its class a `__dict__`, or jit a function that takes what the method reads"
+        raise Error("TC0105", f"a jitted method of a {type(instance).__name__}", "an object with attributes", hint=hint) from None
+    return kept
 
 
 def _fields(options: Options) -> dict[str, Any]:

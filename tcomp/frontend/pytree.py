@@ -15,11 +15,15 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tree:
-    """The shape of a nest. kind: the container's type, `Leaf` for a leaf. keys: of a dict's or dataclass's items."""
+    """The shape of a nest. kind: the container's type, `Leaf` for a leaf. keys: of a dict's or dataclass's items.
+
+    key_types: of a dict's keys that are no text, which may be equal and yet differ (1, True and 1.0).
+    """
 
     kind: type
     keys: tuple[Any, ...] = ()
     children: tuple[Tree, ...] = ()
+    key_types: tuple[type, ...] = ()
 
     @property
     def leaves(self) -> int:
@@ -51,7 +55,8 @@ def _flatten(x: Any, leaves: list[Any]) -> Tree:
     if kind is tuple or kind is list or isinstance(x, (tuple, list)):
         return Tree(kind, (), tuple(_flatten(e, leaves) for e in x))
     if isinstance(x, dict):
-        return Tree(kind, tuple(x), tuple(_flatten(e, leaves) for e in x.values()))
+        key_types = tuple(type(k) for k in x if type(k) is not str)
+        return Tree(kind, tuple(x), tuple(_flatten(e, leaves) for e in x.values()), key_types)
     if dataclasses.is_dataclass(x) and not isinstance(x, type) and not getattr(x, "is_leaf", False):
         names = tuple(f.name for f in dataclasses.fields(x) if f.init)
         return Tree(kind, names, tuple(_flatten(getattr(x, n), leaves) for n in names))

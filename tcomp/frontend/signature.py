@@ -71,19 +71,27 @@ def _describe(leaf: Any) -> Abstract | None:
 
 def frozen(value: Any) -> Hashable:
     """A static value as a part of a key: equal keys mean equal values of equal types."""
-    if isinstance(value, np.ndarray):
-        return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple(map(frozen, value)))
-    if isinstance(value, dict):
-        return (dict, tuple((k, frozen(v)) for k, v in value.items()))
-    if isinstance(value, slice):
-        return (slice, value.start, value.stop, value.step)
+    kind = type(value)
+    match value:
+        case np.ndarray() | np.generic() if not value.dtype.hasobject:
+            return (kind, value.dtype, value.shape, value.tobytes())
+        case np.ndarray():
+            return (kind, value.dtype, value.shape, frozen(value.tolist()))
+        case list() | tuple():
+            return (kind, tuple(map(frozen, value)))
+        case set() | frozenset():
+            return (kind, frozenset(map(frozen, value)))
+        case dict():
+            return (kind, tuple((frozen(k), frozen(v)) for k, v in value.items()))
+        case slice():
+            return (kind, frozen((value.start, value.stop, value.step)))
+        case float() | complex():
+            return (kind, repr(value))
     try:
         hash(value)
     except TypeError:
-        raise Error("TC0105", f"a static argument of type {type(value).__name__}", "a hashable value") from None
-    return (type(value), repr(value) if isinstance(value, float) else value)
+        raise Error("TC0105", f"a static argument of type {kind.__name__}", "a hashable value") from None
+    return (kind, value)
 
 
 def as_array(leaf: Any, a: Abstract) -> Any:

@@ -108,6 +108,12 @@ class Traced(Operators):
     def __repr__(self) -> str:
         return f"<traced {self.node.type}>"
 
+    def __copy__(self) -> Traced:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Traced:
+        return self
+
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -6,6 +6,7 @@ and the hash is cached. The intern table is weak and locked. Walks are iterative
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,15 @@ Dim = Union[int, "Node"]  # a size, a position: a plain integer where it is know
 _table: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
 _ARITHMETIC: dict[str, Callable[..., Dim]] = {}  # filled by ir/index.py, which defines arithmetic on index expressions
+
+
+def _unlock() -> None:
+    """In the child of a fork: whoever held the lock is gone."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 class Node:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp import forks
 from tcomp.ir.artifact import FRAME_SLOTS, Port
 from tcomp.ir.dtype import ALL, to_numpy
 from tcomp.runtime import cpython, memory, pool
@@ -58,6 +59,7 @@ def available() -> bool:
     return cpython.available()
 
 
+@forks.whole()
 def build(spec: CallSpec) -> Callable[..., Any]:
     """The callable of a program: positional arrays in; an array, a tuple of arrays or NotImplemented out.
 
@@ -192,8 +194,9 @@ def _run(spec: CallSpec, values: np.ndarray, sizes: np.ndarray, inputs: np.ndarr
             return OUT_OF_MEMORY, []
         ctypes.memset(space + counters_at, 0, spec.counters * _LINE)
         tables = [table.ctypes.data for table in (values, inputs, outputs, sizes[2:])]
-        frame = np.array([0, 0, space, space + scratch_at, spec.constants, space + counters_at, *tables], np.int64)
+        frame = np.array([0, 0, space, space + scratch_at, spec.constants, space + counters_at, *tables, 0], np.int64)
         pool.run(spec.entry, frame.ctypes.data, spec.threads)
+        free_kept(int(frame[-1]))
     finally:
         memory.free(space)
     status = int(frame[0])
@@ -201,6 +204,14 @@ def _run(spec: CallSpec, values: np.ndarray, sizes: np.ndarray, inputs: np.ndarr
         _free_outputs(outputs)
         return status, []
     return 0, _wrap_outputs(spec, sizes, outputs)
+
+
+def free_kept(block: int) -> None:
+    """Free what main allocated for itself: a list from slot 10 of the frame on."""
+    while block:
+        following = ctypes.c_int64.from_address(block).value
+        memory.free(block)
+        block = following
 
 
 def _aligned(offset: int) -> int:

@@ -14,13 +14,14 @@ from tcomp.errors import CODES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tcomp"
-BASE = {"errors", "knobs", "trace", "ir"}
+BASE = {"errors", "knobs", "trace", "forks", "ir"}
 COMPILER = BASE | {"frontend", "passes", "codegen", "runtime", "schedule", "tuning"}
 MAY_IMPORT = {
     "errors": set(),
     "knobs": {"errors"},
     "trace": {"errors", "knobs"},
-    "ir": {"errors", "knobs", "trace"},
+    "forks": set(),
+    "ir": {"errors", "knobs", "trace", "forks"},
     "frontend": BASE,
     "passes": BASE,
     "codegen": BASE,

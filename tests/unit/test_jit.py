@@ -1,9 +1,12 @@
 """jit: signatures, specialising and symbolic programs, static arguments, containers, threads, inlining, lowering."""
 
+import copy
 import dataclasses
+import pickle
 import threading
 from collections import OrderedDict, namedtuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 from frontend_support import Interpreted, interpreter, same
@@ -209,6 +212,101 @@ def test_methods_have_programs_of_their_instance(compiler):
     assert same(a.apply(ones(2)), ones(2) * 2)
     assert a.apply is a.apply
     assert Model.apply.__doc__ == "doc"
+
+
+class Doubling:
+    def __init__(self, w=2.0):
+        self.w = w
+
+    @jit
+    def apply(self, x):
+        return x * self.w
+
+    @classmethod
+    @jit
+    def made_by(cls, x):
+        return x * (2 if cls is Doubling else 3)
+
+
+class Further(Doubling):
+    @jit
+    def apply(self, x):
+        return super().apply(x) + 1
+
+
+def test_a_method_may_call_the_one_that_it_overrides(compiler):
+    further = Further()
+    assert same(further.apply(ones(2)), ones(2) * 3)
+    assert same(Doubling.apply.__get__(further)(ones(2)), ones(2) * 2)
+    assert same(further.apply(ones(2)), ones(2) * 3)
+
+
+def test_class_methods_have_programs_of_their_class(compiler):
+    for _ in range(2):
+        assert same(Doubling.made_by(ones(2)), ones(2) * 2)
+        assert same(Further.made_by(ones(2)), ones(2) * 3)
+    assert len(compiler.made) == 2
+
+
+def test_objects_with_jitted_methods_can_be_copied_and_pickled(compiler):
+    first = Doubling()
+    first.apply(ones(2))
+    for other in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        other.w = 5.0
+        assert same(other.apply(ones(2)), ones(2) * 5)
+        assert same(first.apply(ones(2)), ones(2) * 2)
+    assert len(compiler.made) == 4
+
+
+def test_an_object_that_can_keep_nothing_is_told(compiler):
+    class Slotted:
+        __slots__ = ()
+
+        @jit
+        def apply(self, x):
+            return x
+
+    with pytest.raises(Error, match=r"(?s)TC0105.*a jitted method of a Slotted"):
+        Slotted().apply(ones(2))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.float32(0.0), np.float32(-0.0)),
+        (0.0, -0.0),
+        (complex(0.0, 0.0), complex(0.0, -0.0)),
+        (frozenset([True]), frozenset([1])),
+        ({1: 2}, {True: 2}),
+        (slice(1, 2), slice(True, 2)),
+        (np.zeros(1, "i4,f4"), np.zeros(1, "f4,i4")),
+        (np.zeros(1, ml_dtypes.float8_e4m3fn), np.zeros(1, ml_dtypes.float8_e5m2)),
+        ([1, (2,)], [1, [2]]),
+    ],
+)
+def test_static_values_that_are_equal_and_yet_differ(compiler, one, other):
+    f = jit(lambda x, k: x + 1, static_argnames="k")
+    for value in (one, other, one, other):
+        f(ones(2), value)
+    assert len(compiler.made) == 2
+
+
+def test_static_values_without_a_hash(compiler):
+    f = jit(lambda x, k: x * len(k), static_argnames="k")
+    for value in ({1, 2}, [1, [2]], np.array([1, None]), {"a": 1, "b": []}):
+        assert same(f(ones(2), value), ones(2) * 2)
+        f(ones(2), value)
+    assert len(compiler.made) == 4
+
+
+def test_keys_that_are_equal_and_yet_differ(compiler):
+    f = jit(lambda d: [x + (1 if k is True else 2) for k, x in d.items()])
+    assert same(f({True: ones(2)})[0], ones(2) * 2)
+    assert same(f({1: ones(2)})[0], ones(2) * 3)
+
+
+def test_traced_arrays_can_be_copied(compiler):
+    assert same(jit(lambda x: copy.deepcopy({"x": x})["x"] + copy.copy(x))(ones(2)), ones(2) * 2)
 
 
 def test_arrays_that_are_not_plain(compiler):
