@@ -70,6 +70,7 @@ SAME = {
     "take": (lambda xp, x, i: (xp.take(x, i, axis=1), xp.take(x, i), xp.take(x, [9, -9], axis=0, mode="clip")), [A, K % 4 - 2]),
     "take along": (lambda xp, x: xp.take_along_axis(x, xp.argsort(x, axis=1)[:, -2:], axis=1), [A]),
     "diagonal": (lambda xp, x: (xp.diagonal(x), xp.diagonal(x, 1), xp.diagonal(x, -2), xp.trace(x), xp.diag(x)), [A]),
+    "sinc": (lambda xp, x: xp.sinc(x), [np.array([0, -0.0, 6e-8, 0.5, -1, 2.25, np.inf, np.nan], np.float16)]),
     "diag": (lambda xp, x: (xp.diag(x), xp.diag(x, 2), xp.diag(x, -1)), [V]),
     "triangles": (lambda xp, x: (xp.tril(x), xp.triu(x, 1), xp.tril(x, -1), xp.tri(3, 4)), [C]),
     "sort": (lambda xp, x: (xp.sort(x), xp.sort(x, axis=0), xp.argsort(x, axis=1), xp.sort(x, axis=None)), [N]),
@@ -224,6 +225,7 @@ def test_the_namespace_has_the_standards_names():
         (lambda x: x + "a", None),
         (lambda x: tnp.add(x, "a"), "TC0105"),
         (lambda x: tnp.transpose(x, (0, 0)), "TC0104"),
+        (lambda x: tnp.diag(x[None]), "TC0102"),
     ],
 )
 def test_wrong_use_is_refused_at_the_users_line(fn, code):

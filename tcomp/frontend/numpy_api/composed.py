@@ -113,5 +113,5 @@ def isneginf(x: Any, /) -> Traced:
 def sinc(x: Any, /) -> Traced:
     """sin(pi x) / (pi x); 1 at 0."""
     x = strong(x)
-    y = math.pi * FUNCTIONS["where"](x == 0, 1.0e-20, x)
-    return FUNCTIONS["sin"](y) / y
+    y = math.pi * x
+    return FUNCTIONS["where"](y == 0, 1.0, FUNCTIONS["sin"](y) / FUNCTIONS["where"](y == 0, 1.0, y))

@@ -130,7 +130,9 @@ def diagonal_node(n: Node, offset: int = 0) -> Node:
 def diag(x: Any, /, k: int = 0) -> Traced:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
     x = strong(x)
-    if x.ndim != 1:
+    if x.ndim not in (1, 2):
+        raise Error("TC0102", f"diag of rank {x.ndim}", "a vector or a matrix", hint="`diagonal` takes arrays of any rank")
+    if x.ndim == 2:
         return diagonal(x, k)
     n = x.shape[0] + abs(k)
     placed = FUNCTIONS["pad"](x, (abs(k), 0))
