@@ -153,7 +153,8 @@ def _rules_for(terms: Terms) -> list[str]:
     """The rules that can pay: those of exponentials need a maximum, and an exp that is not bounded as written."""
     exps = [terms.rows[kids[0]][0] for op, attrs, kids in terms.rows if (op, attrs) == ("un", ("exp",))]
     unsafe = any(below != "add" for below in exps) and any(op == "max" for op, _, _ in terms.rows)
-    return [r.name for name, family in FAMILIES.items() if unsafe or name != "exponentials" for r in family]
+    left_out = {"proofs"} if unsafe else {"proofs", "exponentials"}
+    return [r.name for name, family in FAMILIES.items() if name not in left_out for r in family]
 
 
 def _pays(report: Mapping[str, Any], worth: float) -> bool:

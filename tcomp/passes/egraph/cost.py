@@ -96,9 +96,13 @@ class Sizes:
         return self.along(path, factors, out)
 
     def along(self, path: Sequence[Sequence[int]], factors: Sequence[Factor], out: Names) -> Contraction:
-        """The contraction that a path of pairs of positions stands for."""
-        live: list[tuple[Factor, Plan]] = [(f, k) for k, f in enumerate(factors)]
+        """The contraction that a path of pairs of positions stands for; what only one factor has is summed before."""
+        live: list[tuple[Factor, Plan]] = []
         total = 0
+        for k, f in enumerate(factors):
+            made, cost = self.single(f, out.union(*(o.names for at, o in enumerate(factors) if at != k)))
+            live.append((made, k))
+            total += cost
         for step in path:
             taken = [live[k] for k in step]
             live = [x for k, x in enumerate(live) if k not in step]

@@ -1,7 +1,8 @@
 """Rules of exponentials: sums become products and back, and a maximum makes a sum of exps safe.
 
-An exp that one of them makes may overflow where the text as written does not, so it is chosen only where its argument is proven to be
-at most 0. They run where a window has a maximum that could bound an exp which is not bounded as written; elsewhere they cannot pay.
+An exp that one of them makes may overflow where the text as written does not, so it is chosen only where its argument is proven
+to be at most 0. They run where a window has a maximum that could bound an exp which is not bounded as written; elsewhere they
+cannot pay.
 """
 
 from tcomp.passes.egraph.rule import IndexRule

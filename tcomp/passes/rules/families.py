@@ -7,6 +7,7 @@ from tcomp.passes.rules.linear import LINEAR
 from tcomp.passes.rules.movement import MOVEMENT
 from tcomp.passes.rules.pieces import PIECES
 from tcomp.passes.rules.pointwise import POINTWISE
+from tcomp.passes.rules.proofs import PROOFS
 from tcomp.passes.rules.reductions import REDUCTIONS
 
 FAMILIES: dict[str, tuple[IndexRule, ...]] = {
@@ -17,6 +18,7 @@ FAMILIES: dict[str, tuple[IndexRule, ...]] = {
     "reductions": REDUCTIONS,
     "convolution": CONVOLUTION,
     "concatenation": PIECES,
+    "proofs": PROOFS,
 }
 RULES: tuple[IndexRule, ...] = tuple(rule for family in FAMILIES.values() for rule in family)
 assert len({r.name for r in RULES}) == len(RULES)

@@ -1,7 +1,7 @@
 """Rules of sums of products: associativity, distribution and common factors, in one place for any number of factors.
 
-What a rule may not lose is the order of contraction: that is priced for each sum of products as a whole. So a product without a sum
-takes in a sum of products only with factors that are known at compile time, or scalars; with others it could only be more work.
+The order of contraction is no rule's: it is priced for each sum of products as a whole. A product without a sum takes in a sum of
+products only with factors that are known at compile time, or scalars; with others it could only be more work.
 """
 
 from tcomp.passes.egraph.rule import IndexRule
