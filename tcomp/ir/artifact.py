@@ -20,6 +20,7 @@ other (-1 where only the data decides). It returns a status word: 0, or the asse
 | 7 | table of inputs' addresses (C-contiguous; aligned to the element) |
 | 8 | table of outputs' addresses; those with a data-dependent size are allocated by main with `tc_alloc` and put here |
 | 9 | table of outputs' dimensions, one output after the other, all filled in when main returns |
+| 10 | first of a list of blocks of `tc_alloc` that the caller frees after the call; each begins with the next; 0 at the start |
 
 Booleans are bytes 0 or 1. Inputs are never written.
 """
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-FRAME_SLOTS = 10
+FRAME_SLOTS = 11
 STATUS_CODES = {1: "TC0604", 2: "TC0605", 3: "TC0606"}  # the codes that compiled programs raise
 
 

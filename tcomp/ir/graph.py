@@ -21,6 +21,7 @@ class Func:
     """A GRAPH function. `locs` says where each node came from: a side table, never part of identity.
 
     defaults: constants of parameters that a caller may leave out (ONNX's overridable initializers).
+    sizes: symbols whose values are data: the last results, one i64 for each, in order; a value may depend on earlier ones.
     """
 
     name: str
@@ -29,10 +30,16 @@ class Func:
     result_names: tuple[str, ...]
     locs: Locs = field(default_factory=Locs)
     defaults: tuple[tuple[str, np.ndarray], ...] = ()
+    sizes: tuple[Node, ...] = ()
 
     def nodes(self) -> list[Node]:
         """All nodes the results need, operands before users."""
         return list(walk(self.results))
+
+    @property
+    def visible(self) -> tuple[Node, ...]:
+        """The results that a caller gets."""
+        return self.results[: len(self.results) - len(self.sizes)]
 
     def symbols(self) -> list[Node]:
         """The symbolic dimensions of the parameters, in order of first use."""

@@ -8,9 +8,9 @@ import re
 _BARE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*|\$\d+", re.ASCII)
 
 _KEYWORDS = """
-after alias alloc alone arena assert at atomic axis below by call carry check code const constant default dot else false
-fold for func grid if in inf kernel last launch main max min module nan node none of order pad position realised reduce
-region repeat reserve scan spill stage store swap symbols tail target to true unroll valid when while workspace yield
+after alias alloc allocate alone arena assert at atomic axis below bind by call carry check code const constant default dot else
+false fold for func grid if in inf kernel last launch main max min module nan node none of order pad position realised reduce
+region repeat reserve scan sizes spill stage store swap symbols tail target to true unroll valid when while workspace yield
 """
 RESERVED = frozenset(_KEYWORDS.split())
 

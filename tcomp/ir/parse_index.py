@@ -117,9 +117,9 @@ def declared_range(c: Cursor) -> tuple[int | None, int | None, int] | None:
     return lo, hi, c.integer() if c.accept("%") else 1
 
 
-def symbols(c: Cursor, scope: Scope) -> tuple[Node, ...]:
+def symbols(c: Cursor, scope: Scope, word: str = "symbols") -> tuple[Node, ...]:
     """`symbols(n, m [1, 64] % 8)`, if it is there; they are declared in the scope."""
-    if not c.accept("symbols"):
+    if not c.accept(word):
         return ()
     c.expect("(")
     return c.listed(lambda: declared_symbol(c, scope))

@@ -24,7 +24,7 @@ from tcomp.ir.ops import OPS, Literal, parameter
 from tcomp.ir.parse_index import Scope, buffer, buffers, declared_symbol, dim, dtype, shape, symbols
 from tcomp.ir.parse_tile import kernel
 from tcomp.ir.region import Region
-from tcomp.ir.stmts import Alias, Assert, Branch, Kernel, Launch, Main, MainStmt, Repeat, Reserve, Swap
+from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Kernel, Launch, Main, MainStmt, Repeat, Reserve, Swap
 from tcomp.ir.types import Buffer, TensorType, TupleType
 
 
@@ -150,6 +150,7 @@ def _func(c: Cursor, lines: Rows, found: _Reading) -> Func:
     name = c.take("at", "the name of the function, `@name`")
     graph = _Graph(Scope(), {})
     symbols(c, graph.scope)
+    sizes = _sizes(c, graph.scope)
     c.expect("(")
     params = c.listed(lambda: _parameter(c, graph))
     c.expect("->")
@@ -169,7 +170,18 @@ def _func(c: Cursor, lines: Rows, found: _Reading) -> Func:
             c.at = at
             c.fail("a value of the function")
     nodes = tuple(graph.values[c.row.tokens[at].text] for _, at in results)
-    return Func(name, params, nodes, tuple(n for n, _ in results), defaults=tuple(defaults))
+    return Func(name, params, nodes, tuple(n for n, _ in results), defaults=tuple(defaults), sizes=sizes)
+
+
+def _sizes(c: Cursor, scope: Scope) -> tuple[Node, ...]:
+    """`sizes(k)`: the symbols that data gives, if there are any."""
+    if not c.accept("sizes"):
+        return ()
+    c.expect("(")
+    found = c.listed(lambda: dim(c, scope))
+    if not all(isinstance(s, Node) and s.op == "sym" for s in found):
+        c.fail("symbols")
+    return tuple(s for s in found if isinstance(s, Node))
 
 
 def _parameter(c: Cursor, graph: _Graph) -> Node:
@@ -317,6 +329,7 @@ def _literal(c: Cursor, found: _Reading, type: TensorType | TupleType) -> Litera
 def _main(c: Cursor, lines: Rows) -> Main:
     scope = Scope()
     declared = symbols(c, scope)
+    sizes = symbols(c, scope, "sizes")
     inputs = buffers(c, scope)
     c.expect("->")
     outputs = buffers(c, scope)
@@ -331,7 +344,7 @@ def _main(c: Cursor, lines: Rows) -> Main:
             line.end()
         else:
             body.append(_step(line, lines, scope))
-    return Main(inputs, outputs, tuple(constants), declared, tuple(body), arena)
+    return Main(inputs, outputs, tuple(constants), declared, tuple(body), arena, sizes)
 
 
 def _steps(lines: Rows, indent: int, scope: Scope) -> tuple[MainStmt, ...]:
@@ -394,11 +407,26 @@ def _plain_step(c: Cursor, scope: Scope) -> MainStmt:
         cond = dim(c, scope)
         c.expect("node")
         return Assert(cond, c.integer())
+    if c.accept("bind"):
+        return _bind(c, scope)
+    if c.accept("allocate"):
+        number = c.integer()
+        return Allocate(buffer(c, scope), number)
     if c.accept("swap"):
         first = c.name("a buffer")
         c.expect(",")
         return Swap(first, c.name("a buffer"))
-    c.fail("`launch`, `reserve`, `alias`, `assert`, `swap`, `if`, `repeat` or `constant`")
+    c.fail("`launch`, `reserve`, `allocate`, `alias`, `assert`, `bind`, `swap`, `if`, `repeat` or `constant`")
+
+
+def _bind(c: Cursor, scope: Scope) -> Bind:
+    """`bind 4 k [0, 99] = count node 0 after 3`; the symbol is known from here on."""
+    number = c.integer()
+    symbol = declared_symbol(c, scope)
+    c.expect("=")
+    source = c.name("a buffer")
+    c.expect("node")
+    return Bind(symbol, source, c.integer(), number, _after(c))
 
 
 def _launch(c: Cursor, scope: Scope) -> Launch:

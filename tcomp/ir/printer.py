@@ -31,7 +31,7 @@ from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import Literal
 from tcomp.ir.print_tile import Line, kernel_lines, show_buffer, show_symbol
 from tcomp.ir.region import Region, deep_walk, regions
-from tcomp.ir.stmts import Alias, Assert, Branch, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies
+from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies
 from tcomp.ir.types import TupleType
 
 
@@ -105,6 +105,7 @@ def func_lines(func: Func, pool: Pool) -> list[Line]:
     names = node_names(func.params, func.results)
     symbols = graph_symbols(func)
     declared = f" symbols({', '.join(map(show_symbol, symbols))})" if symbols else ""
+    declared += f" sizes({', '.join(show_name(s['name']) for s in func.sizes)})" if func.sizes else ""
     params = ", ".join(f"{names[p]} : {p.type}" for p in func.params)
     results = ", ".join(f"{show_name(name)} = {names[r]}" for name, r in zip(func.result_names, func.results))
     lines = [Line(f"func @{show_name(func.name)}{declared} ({params}) -> ({results})", func)]
@@ -177,7 +178,7 @@ def node_names(params: tuple[Node, ...], results: tuple[Node, ...]) -> dict[Node
 
 def graph_symbols(func: Func) -> list[Node]:
     """Every symbol of a function: of its parameters, then of its nodes' types and attributes."""
-    found = dict.fromkeys(func.symbols())
+    found = dict.fromkeys((*func.symbols(), *func.sizes))
     for n in deep_walk(func.results):
         types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
         found.update(dict.fromkeys(index.symbols(d for t in types for d in t.shape)))
@@ -199,6 +200,7 @@ def main_lines(main: Main) -> list[Line]:
     """The lines of main."""
     inputs, outputs = (", ".join(map(show_buffer, bs)) for bs in (main.inputs, main.outputs))
     symbols = f" symbols({', '.join(map(show_symbol, main.symbols))})" if main.symbols else ""
+    symbols += f" sizes({', '.join(map(show_symbol, main.sizes))})" if main.sizes else ""
     arena = "" if main.arena == 0 else f" arena {show(main.arena)}"
     lines = [Line(f"main{symbols} ({inputs}) -> ({outputs}){arena}", main)]
     lines += [Line(f"  constant {show_buffer(b)}", b) for b in main.constants]
@@ -215,12 +217,16 @@ def _step_lines(body: tuple[MainStmt, ...], indent: str) -> list[Line]:
     return lines
 
 
-def _show_order(s: Launch | Branch | Repeat) -> str:
+def _show_order(s: Launch | Branch | Repeat | Bind) -> str:
     return f" after {', '.join(map(str, s.after))}" if s.after else ""
 
 
 def _show_step(s: MainStmt) -> str:
     match s:
+        case Bind():
+            return f"bind {s.number} {show_symbol(s.symbol)} = {show_name(s.source)} node {s.node}{_show_order(s)}"
+        case Allocate():
+            return f"allocate {s.number} {show_buffer(s.buffer)}"
         case Swap():
             return f"swap {show_name(s.first)}, {show_name(s.second)}"
         case Branch():

@@ -260,7 +260,28 @@ class Assert:
     node: int
 
 
-MainStmt = Launch | Reserve | Alias | Assert | Swap | Branch | Repeat
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """`symbol` is from here on the element of the i64 buffer `source`. The call fails with TC0605 (node number `node`) where the
+    symbol's bounds do not allow that. after: who writes it."""
+
+    symbol: Node
+    source: str
+    node: int
+    number: int
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Memory of its own for a buffer whose size is known only here: main's own until the call ends, or an output. number: others
+    wait for it like for a launch."""
+
+    buffer: Buffer
+    number: int
+
+
+MainStmt = Launch | Reserve | Alias | Assert | Swap | Branch | Repeat | Bind | Allocate
 
 
 def bodies(s: MainStmt) -> tuple[tuple[MainStmt, ...], ...]:
@@ -293,7 +314,8 @@ def flat(body: Iterable[MainStmt]) -> Iterator[MainStmt]:
 
 @dataclass(frozen=True, slots=True)
 class Main:
-    """inputs and outputs: the caller's buffers; constants: in `Module.constants`, by name; body: in order."""
+    """inputs and outputs: the caller's buffers; constants: in `Module.constants`, by name; body: in order. sizes: the symbols
+    that the body binds."""
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
@@ -301,6 +323,7 @@ class Main:
     symbols: tuple[Node, ...]
     body: tuple[MainStmt, ...]
     arena: Dim = 0
+    sizes: tuple[Node, ...] = ()
 
 
 def is_planned(main: Main) -> bool:

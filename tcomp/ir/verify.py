@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tcomp.errors import Error
+from tcomp.ir import dtype as dt
 from tcomp.ir.graph import Func
 from tcomp.ir.module import STAGES, Module
 from tcomp.ir.node import Node
@@ -22,6 +23,7 @@ from tcomp.ir.print_tile import Line
 from tcomp.ir.printer import graph_symbols, module_lines
 from tcomp.ir.region import region_parameter, regions
 from tcomp.ir.spec import SPECS
+from tcomp.ir.types import TensorType
 from tcomp.ir.verify_kernel import kernel_faults
 from tcomp.ir.verify_main import main_faults
 
@@ -98,6 +100,9 @@ def func_faults(func: Func) -> Iterator[Fault]:
     if len(set(symbols)) < len(symbols):
         twice = next(s for s in symbols if symbols.count(s) > 1)
         yield func, f"the symbol `{twice}` has different bounds in different places"
+    for symbol, size in zip(func.sizes, func.results[len(func.visible) :]):
+        if size.type != TensorType(dt.i64, ()):
+            yield size, f"the size `{symbol['name']}` of type {size.type}; it takes one i64"
     for name, array in func.defaults:
         fits = any(p["name"] == name and p.type.rank == array.ndim for p in func.params)
         if not fits:

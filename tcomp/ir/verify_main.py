@@ -16,7 +16,22 @@ from tcomp.ir import index, layout
 from tcomp.ir.index import show
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Alias, Assert, Branch, Kernel, Launch, Main, MainStmt, Repeat, Reserve, Swap, flat, is_planned
+from tcomp.ir.stmts import (
+    Alias,
+    Allocate,
+    Assert,
+    Bind,
+    Branch,
+    Kernel,
+    Launch,
+    Main,
+    MainStmt,
+    Repeat,
+    Reserve,
+    Swap,
+    flat,
+    is_planned,
+)
 from tcomp.ir.types import Buffer
 from tcomp.ir.verify_order import Path, Unit, order_faults
 
@@ -29,7 +44,9 @@ def main_faults(module: Module, main: Main) -> Iterator[Fault]:
     memory = Memory(main)
     yield from _constant_faults(module, main)
     yield from _number_faults(main)
+    memory.bound.update(main.sizes)
     yield from _declare(memory, (*main.inputs, *main.constants, *main.outputs))
+    memory.bound.clear()
     memory.written.update(b.name for b in (*main.inputs, *main.constants))
     checker = _Checker(module, memory)
     yield from checker.body(main.body)
@@ -42,12 +59,13 @@ def main_faults(module: Module, main: Main) -> Iterator[Fault]:
 
 def _number_faults(main: Main) -> Iterator[Fault]:
     """Numbers are unique; units wait for units of main."""
-    numbered = [s for s in flat(main.body) if isinstance(s, Launch | Branch | Repeat)]
+    numbered = [s for s in flat(main.body) if isinstance(s, Launch | Branch | Repeat | Bind | Allocate)]
     numbers = [s.number for s in numbered]
     for s in numbered:
         if numbers.count(s.number) > 1:
             yield s, f"a second launch {s.number}"
-        yield from ((s, f"it waits for launch {k}, which is not there") for k in s.after if k not in numbers)
+        after = () if isinstance(s, Allocate) else s.after
+        yield from ((s, f"it waits for launch {k}, which is not there") for k in after if k not in numbers)
     names = [s.buffer.name for s in flat(main.body) if isinstance(s, Reserve)]
     yield from ((main, f"a second buffer named `{name}`") for name in dict.fromkeys(names) if names.count(name) > 1)
 
@@ -71,6 +89,10 @@ class _Checker:
                     yield from ((s, why) for why in _symbol_faults(self.memory, (s.cond,)))
                     if path:
                         yield s, "an assertion inside a control statement"
+                case Bind():
+                    yield from self._bind(s, path)
+                case Allocate():
+                    yield from self._allocate(s, path)
                 case Launch():
                     yield from ((s, why) for why in _launch_faults(self.memory, self.kernels, s))
                     self._add(s, path, unit)
@@ -88,6 +110,29 @@ class _Checker:
         if not faults:
             memory.written.discard(s.buffer.name)
             memory.reserve(s)
+
+    def _bind(self, s: Bind, path: Path) -> Iterator[Fault]:
+        memory, source = self.memory, self.memory.buffers.get(s.source)
+        if path:
+            yield s, "a size that is bound inside a control statement"
+        if source is None or source.dtype.name != "i64" or any(d != 1 for d in source.shape):
+            yield s, f"`{s.source}` is no buffer of one i64"
+        elif memory.root(s.source) not in memory.written:
+            yield s, f"`{s.source}` is read before it is written"
+        if s.symbol not in memory.main.sizes or s.symbol in memory.bound:
+            yield s, f"`{s.symbol['name']}` is no size of main that is still to be bound"
+        memory.bound.add(s.symbol)
+
+    def _allocate(self, s: Allocate, path: Path) -> Iterator[Fault]:
+        if path:
+            yield s, "memory that is allocated inside a control statement"
+        if s.buffer in self.memory.main.outputs:
+            yield from ((s, why) for why in _symbol_faults(self.memory, s.buffer.shape))
+        else:
+            yield from _declare(self.memory, (s.buffer,), s)
+        unit = Unit(s, path)
+        unit.writes.add(s.buffer.name)
+        self.units.append(unit)
 
     def _add(self, s: Launch, path: Path, unit: Unit | None) -> None:
         kernel = self.kernels.get(s.kernel)
@@ -178,6 +223,7 @@ class Memory:
     sources: dict[str, str] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # bytes of the arena, at each sample of the symbols
+    bound: set[Node] = field(default_factory=set)  # symbols that data has given
     loops: dict[Node, Dim | None] = field(default_factory=dict)  # variables of the loops around, and their ends
     swaps: dict[str, set[str]] = field(default_factory=dict)  # what each buffer that swaps may hold the memory of
 
@@ -266,7 +312,7 @@ def _declare(memory: Memory, buffers: tuple[Buffer, ...], owner: Any = None) -> 
 
 def _symbol_faults(memory: Memory, dims: tuple[Dim, ...]) -> Iterator[str]:
     for s in index.symbols(dims):
-        if s not in memory.main.symbols and s not in memory.loops:
+        if s not in memory.main.symbols and s not in memory.loops and s not in memory.bound:
             yield f"the symbol `{show(s)}` is not declared with these bounds"
 
 

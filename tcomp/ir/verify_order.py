@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tcomp.ir.stmts import Branch, Launch, Repeat
+from tcomp.ir.stmts import Allocate, Branch, Launch, Repeat
 
 Path = tuple[tuple[Branch | Repeat, int], ...]  # the control statements around, and the side of each
 Fault = tuple[Any, str]
@@ -27,9 +27,9 @@ class Overlaps(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """A launch, or a control statement that one thread runs; the memory that it touches."""
+    """A launch, an allocation, or a control statement that one thread runs; the memory that it touches."""
 
-    statement: Launch | Branch | Repeat
+    statement: Launch | Branch | Repeat | Allocate
     path: Path
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
@@ -37,6 +37,10 @@ class Unit:
     @property
     def number(self) -> int:
         return self.statement.number
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        return () if isinstance(self.statement, Allocate) else self.statement.after
 
     def always_before(self, other: Unit) -> bool:
         """Whether this runs whenever `other` does."""
@@ -48,7 +52,7 @@ def order_faults(memory: Overlaps, units: list[Unit]) -> Iterator[Fault]:
     place = {u.number: k for k, u in enumerate(units)}
     before: dict[int, set[int]] = {}
     for k, u in enumerate(units):
-        direct = [units[place[n]] for n in u.statement.after if n in place]
+        direct = [units[place[n]] for n in u.after if n in place]
         earlier = [p for p in direct if place[p.number] < k]
         before[u.number] = {p.number for p in earlier}.union(*(before[p.number] for p in earlier if p.always_before(u)))
         for p in units[:k]:
@@ -77,9 +81,9 @@ def _apart(a: Unit, b: Unit) -> bool:
 
 def _waits(units: list[Unit], place: dict[int, int], before: dict[int, set[int]], u: Unit, p: Unit, depth: int) -> bool:
     """Whether `u` waits for `p` of the turn before: itself, or through a unit that always runs in a turn."""
-    if p.number in u.statement.after:
+    if p.number in u.after:
         return True
-    others = [units[place[n]] for n in u.statement.after if n in place]
+    others = [units[place[n]] for n in u.after if n in place]
     return any(p.number in before[o.number] and o.always_before(p) and place[o.number] >= place[u.number] for o in others)
 
 

@@ -30,7 +30,7 @@ from tcomp.errors import Error
 from tcomp.ir import index, layout
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Alias, Branch, Launch, Main, MainStmt, Repeat, Reserve, bodies, flat, with_bodies
+from tcomp.ir.stmts import Alias, Allocate, Bind, Branch, Launch, Main, MainStmt, Repeat, Reserve, bodies, flat, with_bodies
 from tcomp.ir.types import Buffer
 from tcomp.passes.order import Flow, flow_of, orders
 
@@ -42,7 +42,7 @@ def memory_plan(module: Module) -> Module:
     """`module` with main's memory and its launches' order planned; planning again gives the same."""
     assert module.main is not None, "there is no main to plan"
     main = _outputs_in_place(module.main)
-    main = replace(main, body=_with_workspace(module, main.body))
+    main = replace(main, body=_with_workspace(module, main, main.body))
     flow = flow_of(module, main)
     lives = _lives(main, flow)
     regions, arena = _place(lives)
@@ -78,20 +78,27 @@ def _turned(body: tuple[MainStmt, ...], output: Buffer, root: str) -> tuple[Main
     return tuple(out)
 
 
-def _with_workspace(module: Module, body: tuple[MainStmt, ...]) -> tuple[MainStmt, ...]:
+def _with_workspace(module: Module, main: Main, body: tuple[MainStmt, ...]) -> tuple[MainStmt, ...]:
     """A `Reserve` before each launch for every workspace buffer of its kernel."""
     kernels = {k.name: k for k in module.kernels}
     out: list[MainStmt] = []
     for s in body:
-        if isinstance(s, Reserve) and s.buffer.space == "ws":
+        if isinstance(s, Reserve | Allocate) and s.buffer.space == "ws":
             continue  # of an earlier plan
         if isinstance(s, Launch):
             values = dict(zip(kernels[s.kernel].symbols, s.symbols, strict=True))
             for buffer in kernels[s.kernel].workspace:
                 shape = tuple(index.substitute(d, values) for d in buffer.shape)
-                out.append(Reserve(replace(buffer, name=s.workspace(buffer), shape=shape)))
-        out.append(with_bodies(s, [_with_workspace(module, inner) for inner in bodies(s)]))
+                out.append(_workspace(main, replace(buffer, name=s.workspace(buffer), shape=shape), s.number))
+        out.append(with_bodies(s, [_with_workspace(module, main, inner) for inner in bodies(s)]))
     return tuple(out)
+
+
+def _workspace(main: Main, buffer: Buffer, number: int) -> MainStmt:
+    """Room for a workspace; of its own where its size is data. (Numbers of allocations of workspace are below 0.)"""
+    if set(index.symbols(buffer.shape)).isdisjoint(main.sizes):
+        return Reserve(buffer)
+    return Allocate(buffer, -1 - number)
 
 
 # --- liveness -------------------------------------------------------------------------------------
@@ -128,7 +135,7 @@ def _lives(main: Main, flow: Flow) -> list[_Life]:
 def _largest(buffer: Buffer, turns: Mapping[Node, Dim | None]) -> Dim:
     """The bytes of a buffer in the turn that makes it largest: the first or the last."""
     size = layout.size(buffer)
-    for var, extent in reversed(turns.items()):  # extents of inner loops may depend on outer ones
+    for var, extent in reversed(list(turns.items())):  # extents of inner loops may depend on outer ones
         if var not in index.symbols([size]):
             continue
         if extent is None or not _one_way(size, var):
@@ -281,7 +288,7 @@ def _written(body: tuple[MainStmt, ...], regions: dict[str, _Region], after: dic
     for s in body:
         if isinstance(s, Reserve):
             out.append(replace(s, offset=regions[s.buffer.name].offset if s.buffer.name in regions else 0))
-        elif isinstance(s, Launch | Branch | Repeat):
+        elif isinstance(s, Launch | Branch | Repeat | Bind):
             ordered = replace(s, after=after.get(s.number, ()))
             out.append(with_bodies(ordered, [_written(inner, regions, after) for inner in bodies(s)]))
         else:

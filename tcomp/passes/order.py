@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tcomp.ir.module import Module
-from tcomp.ir.stmts import Alias, Branch, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies, flat
+from tcomp.ir.stmts import Alias, Allocate, Bind, Branch, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies, flat
 
 Path = tuple[tuple[int, int], ...]  # the control statements around: number and side
 
@@ -59,6 +59,7 @@ class Flow:
     loops: list[tuple[int, int, int]] = field(default_factory=list)  # number, first and last launch inside
     shared: list[Shared] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)
+    binds: list[Bind] = field(default_factory=list)
     conditions: set[str] = field(default_factory=set)
     classes: dict[str, set[str]] = field(default_factory=dict)
 
@@ -100,7 +101,7 @@ def root_names(main: Main) -> dict[str, str]:
     """For every buffer of main the one whose memory it is."""
     roots = {b.name: b.name for b in (*main.inputs, *main.outputs, *main.constants)}
     sources = {s.buffer.name: s.source for s in flat(main.body) if isinstance(s, Alias)}
-    roots |= {s.buffer.name: s.buffer.name for s in flat(main.body) if isinstance(s, Reserve)}
+    roots |= {s.buffer.name: s.buffer.name for s in flat(main.body) if isinstance(s, Reserve | Allocate)}
     for name in sources:
         at = name
         while at in sources:
@@ -123,6 +124,13 @@ class _Walk:
                     self._launch(s, path, unit)
                 case Reserve():
                     self.flow.homes[s.buffer.name] = loops
+                case Allocate():
+                    unit_ = Unit(s.number, Touched(frozenset(), frozenset([s.buffer.name])), path)
+                    self.flow.steps.append(len(self.flow.units))
+                    self.flow.units.append(unit_)
+                case Bind():
+                    self.flow.binds.append(s)
+                    self.flow.conditions.add(self.roots[s.source])
                 case Swap():
                     a, b = self.roots[s.first], self.roots[s.second]
                     self.flow.join(a, b)
@@ -201,6 +209,8 @@ def orders(flow: Flow, reused: Sequence[tuple[str, str]], clashes: Sequence[tupl
     for s in (shared.statement for shared in flow.shared):
         cond = s.cond if isinstance(s, Branch) else s.go
         numbers[s.number] = tuple(u.number for u in flow.units if cond is not None and _writes(flow, u, flow.roots[cond]))
+    for bind in flow.binds:
+        numbers[bind.number] = tuple(u.number for u in flow.units if _writes(flow, u, flow.roots[bind.source]))
     return numbers
 
 

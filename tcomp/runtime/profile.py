@@ -11,7 +11,8 @@ import numpy as np
 from tcomp.errors import Error
 from tcomp.ir.artifact import Artifact
 from tcomp.ir.dtype import ALL, to_numpy
-from tcomp.runtime.callobject import CallSpec, bind
+from tcomp.runtime import memory
+from tcomp.runtime.callobject import CallSpec, bind, free_kept
 from tcomp.runtime.guards import evaluate
 
 _LINE = 8  # slots of a line of counters
@@ -85,15 +86,23 @@ class _Frame:
         outputs = _outputs(spec, sizes)
         arena, scratch = (_space(int(size)) for size in sizes[:2])
         tables = [np.array([*(a.ctypes.data for a in arrays), 0], np.uint64) for arrays in (inputs, outputs)]
+        self._outputs = tables[1]
+        self._later = [k for k, port in enumerate(spec.outputs) if "?" in port.shape]
+        self._outputs[self._later] = 0
         self._keep = (spec, inputs, outputs, values, sizes, arena, scratch, tables)
         places = [a.ctypes.data for a in (self._counters, values, *tables, sizes[2:])]
-        self._slots = np.array([0, 0, arena.ctypes.data, scratch.ctypes.data, spec.constants, *places], np.uint64)
+        self._slots = np.array([0, 0, arena.ctypes.data, scratch.ctypes.data, spec.constants, *places, 0], np.uint64)
 
     def run(self) -> np.ndarray:
         """One run: the nanoseconds of each phase."""
         self._slots[0] = 0
         self._counters[:] = 0
+        self._slots[-1] = 0
         self._run(self._slots.ctypes.data, 0)
+        free_kept(int(self._slots[-1]))
+        for k in self._later:
+            memory.free(int(self._outputs[k]))
+            self._outputs[k] = 0
         if self._slots[0]:
             raise Error("TC0604", "the program fails on these inputs", hint="call it on them: the error says where")
         return self._counters[:-1:2, 0].copy()
@@ -113,7 +122,7 @@ def _sizes(spec: CallSpec, values: np.ndarray) -> np.ndarray:
 def _outputs(spec: CallSpec, sizes: np.ndarray) -> list[np.ndarray]:
     outputs, at = [], 2
     for port in spec.outputs:
-        shape = tuple(sizes[at : at + len(port.shape)])
+        shape = tuple(np.maximum(sizes[at : at + len(port.shape)], 0))  # those that main allocates have no size yet
         outputs.append(np.empty(shape, to_numpy(ALL[port.dtype])))
         at += len(port.shape)
     return outputs

@@ -16,8 +16,8 @@ from tcomp.ir import index
 from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
-from tcomp.ir.node import Dim
-from tcomp.ir.stmts import Branch, Launch, Main, MainStmt, Repeat, bodies, flat
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.stmts import Allocate, Branch, Launch, Main, MainStmt, Repeat, bodies, flat
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import flops, launch_bytes, launch_flops
 
@@ -30,19 +30,20 @@ def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str,
     symbols = tuple(s["name"] for s in main.symbols)
     defaults = program.func.defaults if program.func is not None else ()
     data = _compiled(text, target)
+    launches = _launches(program, main.body, _later(main))
     constants = (*_constants(program, main), *(Constant(_default(name), np.asarray(a, order="C")) for name, a in defaults))
     work = flops(program.func) if program.func is not None else 0
     return Artifact(
         name=program.name,
         entry=code.entry,
         inputs=tuple(_port(b) for b in main.inputs),
-        outputs=tuple(_port(b) for b in main.outputs),
+        outputs=tuple(_port(b, main.sizes) for b in main.outputs),
         symbols=symbols,
         counters=code.counters,
         objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), data),),
         constants=constants,
         texts={**texts, "llvm": text},
-        report={**report, "flops": work, "bytes": _bytes(main, constants, data), "launches": _launches(program, main.body)},
+        report={**report, "flops": work, "bytes": _bytes(main, constants, data), "launches": launches},
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
         flops=work,
@@ -74,18 +75,31 @@ def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes) -> dict[str
     return {"arena": _dimension(main.arena), "constants": sum(c.data.nbytes for c in constants), "code": len(data)}
 
 
-def _launches(program: Module, body: tuple[MainStmt, ...]) -> list[object]:
+def _launches(program: Module, body: tuple[MainStmt, ...], later: tuple[Node, ...]) -> list[object]:
     """Of each unit in order, as the profile reads it: kernel, number of phases, bytes of its buffers, flops."""
     rows: list[object] = []
     for s in body:
         if isinstance(s, Launch):
             kernel = program.kernel(s.kernel)
-            rows.append([s.kernel, len(kernel.phases), _dimension(launch_bytes(s, kernel)), _dimension(launch_flops(s, kernel))])
+            facts = [_known(work, later) for work in (launch_bytes(s, kernel), launch_flops(s, kernel))]
+            rows.append([s.kernel, len(kernel.phases), *facts])
+        elif isinstance(s, Allocate):
+            rows.append([f"allocate {s.buffer.name}", 1, 0, 0])
         elif isinstance(s, Branch | Repeat) and s.alone:
             rows.append([_control_name(s), 1, 0, 0])
         else:
-            rows += [row for inner in bodies(s) for row in _launches(program, inner)]
+            rows += [row for inner in bodies(s) for row in _launches(program, inner, later)]
     return rows
+
+
+def _later(main: Main) -> tuple[Node, ...]:
+    """The symbols that are not known before the call: sizes that are data, and counters of loops."""
+    return (*main.sizes, *(s.var for s in flat(main.body) if isinstance(s, Repeat)))
+
+
+def _known(work: Dim, later: tuple[Node, ...]) -> int | str:
+    """An estimate as the report gives it; 0 where nothing is known before the call."""
+    return _dimension(work) if set(index.symbols([work])).isdisjoint(later) else 0
 
 
 def _control_name(s: Branch | Repeat) -> str:
@@ -94,8 +108,10 @@ def _control_name(s: Branch | Repeat) -> str:
     return f"{'if' if isinstance(s, Branch) else 'repeat'} ({', '.join(kernels)})"
 
 
-def _port(buffer: Buffer) -> Port:
-    return Port(buffer.name, buffer.dtype.name, tuple(_dimension(d) for d in buffer.shape))
+def _port(buffer: Buffer, late: tuple[Node, ...] = ()) -> Port:
+    """late: the symbols that only data gives."""
+    known = [set(index.symbols([d])).isdisjoint(late) for d in buffer.shape]
+    return Port(buffer.name, buffer.dtype.name, tuple(_dimension(d) if k else "?" for d, k in zip(buffer.shape, known)))
 
 
 def _dimension(d: Dim) -> int | str:

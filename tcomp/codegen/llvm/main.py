@@ -1,7 +1,7 @@
 """`main` as LLVM code: the two functions of the native interface that `tcomp/ir/artifact.py` documents. This file writes
 `<entry>_plan`, `walk.py` the other.
 
-The module calls nothing but the kernels and libc.
+The module calls nothing but the kernels, libc, and the runtime's allocator where sizes are data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tcomp.codegen.llvm.walk import KernelFunctions, Walk, load_symbols, slot
 from tcomp.ir import index, layout
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
-from tcomp.ir.node import Node
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import Assert, Main
 
 _PAGE = 4096
@@ -66,11 +66,16 @@ class _Plan:
         self._check_sizes()
         sizes = [self._main.arena, scratch, *(d for b in self._main.outputs for d in b.shape)]
         for k, size in enumerate(sizes):
-            self._f.effect(f"store i64 {self._dims.value(size)}, ptr {slot(self._f, '%out', k)}, align 8")
+            value = self._dims.value(size) if self._is_known(size) else "-1"
+            self._f.effect(f"store i64 {value}, ptr {slot(self._f, '%out', k)}, align 8")
         self._f.effect("ret i64 0")
         text = f"define i64 @{entry}_plan(ptr %symbols, ptr %out) nounwind {{\n{self._f.body()}\n}}"
         self._f.module.add(text)
         return tuple(self._nodes)
+
+    def _is_known(self, size: Dim) -> bool:
+        """Whether a size is known before the call runs."""
+        return set(index.symbols([size])).isdisjoint(self._main.sizes)
 
     def _check_symbol(self, symbol: Node) -> None:
         """Code relies on the bounds of a symbol and on what it is a multiple of."""
@@ -91,7 +96,7 @@ class _Plan:
     def _check_sizes(self) -> None:
         """Sizes that do not fit an i64 must not wrap around into sizes that do."""
         for size in (self._main.arena, *map(layout.size, self._main.outputs)):
-            if index.constant(size) is None:
+            if index.constant(size) is None and self._is_known(size):
                 fits = self._f.value(f"fcmp olt double {self._dims.rough(size)}, {literal('double', _MOST)}")
                 self._require(fits, _NO_MEMORY, 0)
 

@@ -11,6 +11,12 @@ from tcomp.codegen.llvm.builder import ModuleBuilder
 from tcomp.ir.machine import Machine
 
 
+def allocating(module: ModuleBuilder) -> None:
+    """Add `main.allocate`, which calls the runtime."""
+    module.declare("ptr @tc_alloc(i64)")
+    module.helper("main.allocate", lambda: _ALLOCATE)
+
+
 def helpers(module: ModuleBuilder, machine: Machine) -> None:
     """Add `main.phase`, which takes and runs blocks, and `main.wait`; both give true where the call is to end."""
     rest = "llvm.aarch64.hint(i32 1)" if machine.family == "neon" else "llvm.x86.sse2.pause()"
@@ -25,6 +31,7 @@ def helpers(module: ModuleBuilder, machine: Machine) -> None:
     module.helper("main.unit", lambda: _UNIT)
     module.helper("main.end", lambda: _END)
     module.helper("main.current", lambda: _CURRENT)
+    module.helper("main.refuse", lambda: _REFUSE)
 
 
 _PHASE = """
@@ -372,4 +379,57 @@ define internal i1 @main.current(ptr %line, i64 %end, ptr %frame) nounwind {
   %same = icmp eq i64 %taken, %end
   %good = or i1 %alone, %same
   ret i1 %good
+}"""
+
+_REFUSE = """
+; Report a fault where there is one.
+define internal i1 @main.refuse(i1 %wrong, i64 %status, ptr %frame) nounwind {
+  br i1 %wrong, label %fail, label %good
+
+fail:
+  %swap = cmpxchg ptr %frame, i64 0, i64 %status monotonic monotonic, align 8
+  ret i1 true
+
+good:
+  ret i1 false
+}"""
+
+_ALLOCATE = """
+; Memory of `bytes`, about `rough`, its address put into `place`; true where there is none. What is kept until the call ends is
+; a list from the frame's slot 10 on, with the link 64 bytes before the memory.
+define internal i1 @main.allocate(i64 %bytes, double %rough, ptr %place, i1 %kept, ptr %frame) nounwind {
+entry:
+  %few = fcmp olt double %rough, 0x42D0000000000000
+  br i1 %few, label %ask, label %fail
+
+ask:
+  %head = select i1 %kept, i64 64, i64 0
+  %total = add i64 %bytes, %head
+  %block = call ptr @tc_alloc(i64 %total)
+  %none = icmp eq ptr %block, null
+  br i1 %none, label %fail, label %found
+
+found:
+  %memory = getelementptr i8, ptr %block, i64 %head
+  store ptr %memory, ptr %place, align 8
+  br i1 %kept, label %link, label %good
+
+link:
+  %list = getelementptr i64, ptr %frame, i64 10
+  br label %look
+
+look:
+  %first = load atomic i64, ptr %list monotonic, align 8
+  store i64 %first, ptr %block, align 8
+  %address = ptrtoint ptr %block to i64
+  %swap = cmpxchg ptr %list, i64 %first, i64 %address release monotonic, align 8
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %good, label %look
+
+good:
+  ret i1 false
+
+fail:
+  %was = cmpxchg ptr %frame, i64 0, i64 12884901888 monotonic monotonic, align 8
+  ret i1 true
 }"""

@@ -22,12 +22,29 @@ from typing import Protocol, assert_never
 
 from tcomp.codegen.llvm.builder import FunctionBuilder, ModuleBuilder
 from tcomp.codegen.llvm.dims import Dims
-from tcomp.codegen.llvm.main_helpers import helpers
+from tcomp.codegen.llvm.main_helpers import allocating, helpers
 from tcomp.ir import index, layout
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim
-from tcomp.ir.stmts import Alias, Assert, Branch, Grid, Kernel, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies, flat
+from tcomp.ir.stmts import (
+    Alias,
+    Allocate,
+    Assert,
+    Bind,
+    Branch,
+    Grid,
+    Kernel,
+    Launch,
+    Main,
+    MainStmt,
+    Repeat,
+    Reserve,
+    Swap,
+    bodies,
+    flat,
+)
+from tcomp.ir.types import Buffer
 
 _LINE = 64  # bytes of one counter, alone on its cache line
 _TABLES = {"arena": 2, "scratch": 3, "constants": 4, "counters": 5, "symbols": 6, "inputs": 7, "outputs": 8}
@@ -73,6 +90,7 @@ class Walk:
         self._tables = {name: load(self._f, "ptr", "%frame", k) for name, k in _TABLES.items()}
         self._dims = Dims(self._f, load_symbols(self._f, self._tables["symbols"], main))
         self._places = _ports(main)
+        self._outputs = {b.name: k for k, b in enumerate(main.outputs)}
         self._aliases: dict[str, Alias] = {}
         swaps = [s for s in flat(main.body) if isinstance(s, Swap)]
         self._pointers = {name: self._f.alloca(8, 8) for s in swaps for name in (s.first, s.second)}
@@ -88,7 +106,7 @@ class Walk:
         for s in body:
             if isinstance(s, Launch):
                 self._number(s.number, len(self._codes[s.kernel].phases), place)
-            elif isinstance(s, Branch | Repeat) and s.alone:
+            elif isinstance(s, Allocate) or (isinstance(s, Branch | Repeat) and s.alone):
                 self._number(s.number, 1, place)
             else:
                 inside = _Place(True, place.looped or isinstance(s, Repeat))
@@ -110,6 +128,8 @@ class Walk:
         """Add the function and its helpers to the module; the number of counter lines."""
         f = self._f
         helpers(f.module, machine)
+        if any(isinstance(s, Allocate) for s in self._main.body):
+            allocating(f.module)
         own = f.value(f"mul i64 %thread, {scratch}")
         self._scratch = f.value(f"getelementptr i8, ptr {self._tables['scratch']}, i64 {own}")
         launches = [s for s in flat(self._main.body) if isinstance(s, Launch)]
@@ -132,6 +152,10 @@ class Walk:
                     self._aliases[s.buffer.name] = s
                 case Swap():
                     self._swap(s)
+                case Bind():
+                    self._bind(s)
+                case Allocate():
+                    self._allocate(s)
                 case Branch() | Repeat() if s.alone and not place.alone:
                     self._unit(s, place)
                 case Branch():
@@ -149,8 +173,52 @@ class Walk:
         assert s.offset is not None, f"{s.buffer.name} has no place: memory_plan comes first"
         self._places[s.buffer.name] = ("arena", s.offset)
         if s.buffer.name in self._pointers:
-            self._sizes[s.buffer.name] = layout.size(s.buffer)
-            self._f.effect(f"store ptr {self._home(s.buffer.name)}, ptr {self._pointers[s.buffer.name]}, align 8")
+            self._start_pointer(s.buffer)
+
+    def _bind(self, s: Bind) -> None:
+        """A size from memory, the same for all threads: nobody writes it again."""
+        self._wait_all(s.after)
+        f, lo, hi = self._f, s.symbol["lo"], s.symbol["hi"]
+        value = load(f, "i64", self._address(s.source), 0)
+        self._dims = self._dims.inner({s.symbol["name"]: value})
+        for bound, outside in ((lo, "slt"), (hi, "sgt")):
+            if bound is not None:
+                wrong = f.value(f"icmp {outside} i64 {value}, {bound}")
+                self._leave_if(f"call i1 @main.refuse(i1 {wrong}, i64 {2 << 32 | s.node}, ptr %frame)")
+
+    def _allocate(self, s: Allocate) -> None:
+        """One thread allocates, and puts the address where others find it: in the unit's line, or in the table of outputs."""
+        f, unit, output = self._f, self._units[s.number], self._outputs.get(s.buffer.name)
+        self._blocks[s.number] = "1"
+        line = self._line(unit.line)
+        run, on = f.fresh("run"), f.fresh("on")
+        f.branch_if(f.value(f"call i1 @main.unit(ptr {line}, i64 0, ptr %frame)"), run, on)
+        f.start(run)
+        began = f.value("call i64 @main.began(ptr %frame)")
+        outer = self._dims
+        self._dims = outer.inner({})
+        size, rough = self._dims.value(layout.size(s.buffer)), self._dims.rough(layout.size(s.buffer))
+        kept = "false" if output is not None else "true"
+        place = slot(f, line, 1) if output is None else slot(f, self._tables["outputs"], output)
+        self._leave_if(f"call i1 @main.allocate(i64 {size}, double {rough}, ptr {place}, i1 {kept}, ptr %frame)")
+        if output is not None:
+            first = sum(len(b.shape) for b in self._main.outputs[:output])
+            for k, d in enumerate(s.buffer.shape, first):
+                f.effect(f"store i64 {self._dims.value(d)}, ptr {slot(f, load(f, 'ptr', '%frame', 9), k)}, align 8")
+        else:
+            self._places[s.buffer.name] = ("kept", unit.line)
+        self._dims = outer
+        f.effect(f"call void @main.end(ptr {line}, i64 {began}, ptr %frame)")
+        f.branch(on)
+        f.start(on)
+        if s.buffer.name in self._pointers:
+            self._wait_all((s.number,))
+            self._start_pointer(s.buffer)
+
+    def _start_pointer(self, buffer: Buffer) -> None:
+        """A buffer that swaps begins where it was reserved."""
+        self._sizes[buffer.name] = layout.size(buffer)
+        self._f.effect(f"store ptr {self._home(buffer.name)}, ptr {self._pointers[buffer.name]}, align 8")
 
     def _swap(self, s: Swap) -> None:
         one, two = self._pointers[s.first], self._pointers[s.second]
@@ -161,6 +229,9 @@ class Walk:
     def _home(self, name: str) -> str:
         """The address of a buffer where no swap has moved it."""
         table, at = self._places[name]
+        if table == "kept":
+            assert isinstance(at, int)
+            return load(self._f, "ptr", self._line(at), 1)
         if table == "arena":
             return self._f.value(f"getelementptr i8, ptr {self._tables['arena']}, i64 {self._dims.value(at)}")
         assert isinstance(at, int)

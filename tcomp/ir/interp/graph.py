@@ -12,7 +12,7 @@ from tcomp.ir import index
 from tcomp.ir.dtype import to_numpy
 from tcomp.ir.graph import Func
 from tcomp.ir.index import INDEX
-from tcomp.ir.node import Node
+from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import OPS
 from tcomp.ir.ops.table import CONTROL
 from tcomp.ir.region import Region
@@ -24,10 +24,25 @@ def run(func: Func, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     values: dict[Node, Any] = {p: np.asarray(a) for p, a in zip(func.params, inputs, strict=True)}
     sizes = bind_symbols(func, list(values.values()))
     with np.errstate(all="ignore"):
-        for n in func.nodes():
-            if n not in values:
-                values[n] = evaluate(n, [values[o] for o in n.operands], sizes)
-    return [np.ascontiguousarray(values[r]).reshape(values[r].shape) for r in func.results]
+        for symbol, size in zip(func.sizes, func.results[len(func.visible) :]):
+            _evaluate_all([size], values, sizes)
+            sizes[symbol["name"]] = _size(symbol, int(values[size]))
+        _evaluate_all(func.visible, values, sizes)
+    return [np.ascontiguousarray(values[r]).reshape(values[r].shape) for r in func.visible]
+
+
+def _evaluate_all(roots: Sequence[Node], values: dict[Node, Any], sizes: Mapping[str, int]) -> None:
+    for n in walk(roots):
+        if n not in values:
+            values[n] = evaluate(n, [values[o] for o in n.operands], sizes)
+
+
+def _size(symbol: Node, value: int) -> int:
+    """The value of a symbol that data gives, which must be one that it can have. TC0605."""
+    lo, hi = symbol["lo"], symbol["hi"]
+    if (lo is not None and value < lo) or (hi is not None and value > hi):
+        raise Error("TC0605", f"{value} for the size {symbol['name']}", f"{lo} to {hi}")
+    return value
 
 
 def evaluate(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> Any:

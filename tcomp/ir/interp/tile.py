@@ -32,7 +32,9 @@ from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.ir.stmts import (
     Alias,
     Alloc,
+    Allocate,
     Assert,
+    Bind,
     Branch,
     By,
     Call,
@@ -330,8 +332,10 @@ def run_main(module: Module, inputs: Sequence[np.ndarray], seed: int = 0) -> lis
     given.update((b.name, module.constants[b.name]) for b in main.constants)
     for b in (*main.inputs, *main.constants):
         scope.buffers[b.name] = memory.adopt(b, given[b.name], scope.dims(b.shape), False)
+    later = {s.buffer.name for s in main.body if isinstance(s, Allocate)}
     for b in main.outputs:
-        scope.buffers[b.name] = memory.allocate(b, scope.dims(b.shape))
+        if b.name not in later:
+            scope.buffers[b.name] = memory.allocate(b, scope.dims(b.shape))
     try:
         arena = np.full(scope.dim(main.arena), 0xFF, np.uint8)
         _MainRun(module, scope, random.Random(seed), is_planned(main), arena).run(main.body)
@@ -380,7 +384,7 @@ class _MainRun:
 
     def _statement(self, s: MainStmt) -> None:
         scope = self.scope
-        if isinstance(s, Assert | Branch | Repeat | Swap):
+        if isinstance(s, Allocate | Assert | Bind | Branch | Repeat | Swap):
             self._finish()
         match s:
             case Launch():
@@ -394,6 +398,10 @@ class _MainRun:
             case Assert():
                 if not scope.dim(s.cond):
                     raise Error("TC0605", f"a check of node {s.node} failed")
+            case Bind():
+                self._bind(s)
+            case Allocate():
+                scope.buffers[s.buffer.name] = memory.allocate(s.buffer, scope.dims(s.buffer.shape))
             case Swap():
                 buffers = scope.buffers
                 buffers[s.first], buffers[s.second] = buffers[s.second], buffers[s.first]
@@ -403,6 +411,13 @@ class _MainRun:
                 self.planned = before
             case _:
                 assert_never(s)
+
+    def _bind(self, s: Bind) -> None:
+        value = int(self.scope.buffers[s.source].elements.reshape(())[()])
+        lo, hi = s.symbol["lo"], s.symbol["hi"]
+        if (lo is not None and value < lo) or (hi is not None and value > hi):
+            raise Error("TC0605", f"a check of node {s.node} failed")
+        _bind(s.symbol, value, self.scope)
 
     def _control(self, s: Branch | Repeat) -> None:
         if isinstance(s, Branch):

@@ -51,7 +51,7 @@ frame:
   %planned = call i64 @slot(ptr %d, i64 12)
   %slots = call i64 @slot(ptr %d, i64 13)
   %f = alloca i64, i64 %slots, align 64
-  %s = getelementptr i64, ptr %f, i64 10
+  %s = getelementptr i64, ptr %f, i64 11
   %sizes = getelementptr i64, ptr %s, i64 %symbols
   %in = getelementptr i64, ptr %sizes, i64 %planned
   %out = getelementptr i64, ptr %in, i64 %inputs
@@ -75,6 +75,7 @@ allocate:
 
 run:
   call void @run(ptr %d, ptr %f)
+  call void @free_kept(ptr %f)
   %status = load i64, ptr %f, align 8
   %good = icmp eq i64 %status, 0
   br i1 %good, label %check, label %undo
@@ -290,6 +291,28 @@ define internal void @store_tables(ptr %f, ptr %symbols, ptr %in, ptr %out, ptr 
   store ptr %out, ptr %f8, align 8
   %f9 = getelementptr ptr, ptr %f, i64 9
   store ptr %dims, ptr %f9, align 8
+  %f10 = getelementptr ptr, ptr %f, i64 10
+  store ptr null, ptr %f10, align 8
+  ret void
+}
+
+; Free what main allocated for itself.
+define internal void @free_kept(ptr %f) nounwind {
+entry:
+  %first = call ptr @pointer(ptr %f, i64 10)
+  br label %look
+
+look:
+  %block = phi ptr [ %first, %entry ], [ %next, %drop ]
+  %end = icmp eq ptr %block, null
+  br i1 %end, label %out, label %drop
+
+drop:
+  %next = load ptr, ptr %block, align 8
+  call void @tc_free(ptr %block)
+  br label %look
+
+out:
   ret void
 }
 

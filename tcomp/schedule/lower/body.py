@@ -7,7 +7,7 @@ branches into the same buffers. What is small is marked `alone`: waking threads 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tcomp.ir import index
@@ -15,7 +15,7 @@ from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import item
 from tcomp.ir.region import Region
-from tcomp.ir.stmts import Alias, Branch, Launch, MainStmt, Repeat, Reserve, Swap
+from tcomp.ir.stmts import Alias, Allocate, Bind, Branch, Launch, MainStmt, Repeat, Reserve, Swap
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import nodes_work
 from tcomp.passes.fusion import CONTROL, Group, fuse
@@ -50,10 +50,11 @@ ALONE = 1 << 19  # operations of one turn, or of a branch, from which on several
 class Body:
     """Statements in the making. names: the buffer that holds each value that is in memory here."""
 
-    def __init__(self, program: Program, names: dict[Node, str]) -> None:
+    def __init__(self, program: Program, names: dict[Node, str], outermost: list[MainStmt] | None = None) -> None:
         self.program = program
         self.names = names
         self.statements: list[MainStmt] = []
+        self.outermost = self.statements if outermost is None else outermost
         self.aliases: dict[tuple[str, tuple[Dim, ...]], str] = {}
 
     def lower(self, func: Func, targets: list[str]) -> None:
@@ -96,8 +97,20 @@ class Body:
     def _reserve(self, n: Node) -> str:
         """A new buffer for the value of `n`, here."""
         buffer = self.program.declare(f"v{len(self.program.buffers)}", n)
-        self.statements.append(Reserve(buffer))
+        late = self.program.is_late(buffer)
+        if late:
+            self.outermost.append(Allocate(buffer, self.program.next_number()))
+        else:
+            self.statements.append(Reserve(buffer))
         return buffer.name
+
+    def bind(self, size: Node, func: Func, given: Sequence[Node]) -> None:
+        """Append what computes a size that is data, its first result, and what is read later, which `given` then names."""
+        targets = [self._reserve(r) for r in func.results]
+        self.lower(func, targets)
+        node = self.program.node_number(func.results[0])
+        self.statements.append(Bind(size, targets[0], node, self.program.next_number()))
+        self.names |= dict(zip(given, targets[1:]))
 
     def _memory(self, n: Node) -> str:
         """The buffer that a value is to be written to."""
@@ -119,6 +132,7 @@ class Body:
         arguments = [self.view(self._place(n), b.shape) for n, b in zip(low.inputs, low.kernel.inputs)]
         arguments += [self.view(self._memory(n), b.shape) for n, b in zip(low.outputs, low.kernel.outputs)]
         name = self.program.kernel(low.kernel)
+        note_kernel(self.program, group, name, low.kernel)
         self.statements.append(Launch(name, tuple(arguments), tuple(low.kernel.symbols), self.program.next_number()))
         self.program.realise(group.members, f"kernel {name}" + (" (fused)" if len(group.members) > 1 else ""))
 
@@ -128,7 +142,7 @@ class Body:
         """The body of a region on buffers, still empty, and the function that it is to compute."""
         names = tuple(f"r{k}" for k in range(len(region.results)))
         func = with_own_memory(Func("region", region.params, region.results, names))
-        return Body(self.program, dict(zip(region.params, arguments))), func
+        return Body(self.program, dict(zip(region.params, arguments)), self.outermost), func
 
     def _branch(self, n: Node) -> None:
         cond, *captures = (self._place(o) for o in n.operands)

@@ -17,24 +17,30 @@ from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node
-from tcomp.ir.stmts import Assert, Kernel, Main
+from tcomp.ir.stmts import Allocate, Assert, Kernel, Main
 from tcomp.ir.types import Buffer
 from tcomp.schedule.lower.body import Body
 from tcomp.schedule.lower.legal import demands
 from tcomp.schedule.lower.own import with_own_memory
+from tcomp.schedule.lower.segments import segments
 
 
 def lower(module: Module, machine: Machine, reassociates: bool = True) -> Module:
     """The TILE module of a canonical GRAPH module. reassociates: whether dependent reductions may become one pass."""
     assert module.func is not None
-    func = with_own_memory(module.func)
+    func = module.func
     program = Program(func, machine, reassociates)
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
-    outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, module.func.results))
+    outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, func.visible))
     body = Body(program, {p: b.name for p, b in zip(func.params, inputs)})
-    body.lower(func, [b.name for b in outputs])
+    parts, rest = segments(func)
+    for part in parts:
+        body.bind(part.size, with_own_memory(part.func), part.given)
+    body.statements += [Allocate(b, program.next_number()) for b in outputs if program.is_late(b)]
+    body.lower(with_own_memory(rest), [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)
-    main = Main(inputs, outputs, constants, tuple(func.symbols()), (*_demanded(program), *body.statements))
+    statements = (*_demanded(program), *body.statements)
+    main = Main(inputs, outputs, constants, tuple(func.symbols()), statements, sizes=func.sizes)
     return replace(
         module, stage="tile", func=func, kernels=program.named_kernels(), main=main, constants=program.constants,
         nodes=tuple(program.place(n) for n in program.checked), realised=tuple(program.realised),
@@ -69,6 +75,10 @@ class Program:
     def declare(self, name: str, n: Node) -> Buffer:
         """A new buffer for the value of `n`, named like this, or numbered where the name is taken."""
         return self.add(Buffer(name, n.type.dtype, n.type.shape))
+
+    def is_late(self, buffer: Buffer) -> bool:
+        """Whether the size of a buffer is data."""
+        return not set(index.symbols(buffer.shape)).isdisjoint(self.func.sizes)
 
     def add(self, buffer: Buffer) -> Buffer:
         """The buffer, under a name that is not taken."""
