@@ -36,6 +36,15 @@ def symbol(name: str, lo: int | None = 0, hi: int | None = None, multiple: int =
     return node("sym", (), (("name", name), ("lo", lo), ("hi", hi), ("multiple", multiple)), INDEX)
 
 
+def loop_symbol(name: str, lo: Dim, hi: Dim, step: int = 1) -> Node:
+    """The variable of a loop over lo, lo + step, ... below hi, with the bounds and the multiple that follow: text omits them."""
+    low, high = bounds(lo)[0], bounds(hi)[1]
+    if high is not None:
+        high = (high - 1) // step * step if divisible(lo, step) else high - 1
+        high = high if low is None else max(low, high)
+    return symbol(name, low, high, math.gcd(multiple_of(lo), step))
+
+
 def as_node(x: Dim) -> Node:
     """`x` as a node, for use as an operand."""
     return x if isinstance(x, Node) else node("affine", (), (("coefficients", ()), ("constant", int(x))), INDEX)

@@ -14,7 +14,7 @@ from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.ir.ops.table import POINTWISE
 from tcomp.ir.parse_index import Scope, buffer, buffer_named, buffers, declared_range, dim, dtype, symbols, tile_type
-from tcomp.ir.print_tile import INFIX, loop_symbol
+from tcomp.ir.print_tile import INFIX
 from tcomp.ir.stmts import Alloc, By, Call, Carry, Check, For, Grid, GridAxis, If, Kernel, Let, Stmt, Store
 
 # --- expressions ---------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def _for(c: Cursor, rows: Rows, indent: int, scope: Scope) -> Stmt:
     hi = dim(c, scope)
     step = c.integer() if c.accept("by") else 1
     c.end()
-    var = loop_symbol(name, lo, hi, step) if limits is None else index.symbol(name, *limits)
+    var = index.loop_symbol(name, lo, hi, step) if limits is None else index.symbol(name, *limits)
     scope.symbols[name] = var
     carry: list[Carry] = []
     while (line := rows.peek(indent + 2)) is not None and line.accept("carry"):
@@ -514,6 +514,6 @@ def _axis(c: Cursor, scope: Scope) -> GridAxis:
     c.expect("in")
     extent = dim(c, scope)
     step = c.integer() if c.accept("by") else 1
-    var = loop_symbol(name, 0, extent, step) if limits is None else index.symbol(name, *limits)
+    var = index.loop_symbol(name, 0, extent, step) if limits is None else index.symbol(name, *limits)
     scope.symbols[name] = var
     return GridAxis(var, extent, step)

@@ -10,7 +10,6 @@ the bracket closes are its mask and what lies outside.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,15 +50,6 @@ def show_range(n: Node, implied: Node) -> str:
         return ""
     text = f" [{show_bound(n['lo'])}, {show_bound(n['hi'])}]"
     return text if n["multiple"] == 1 else f"{text} % {n['multiple']}"
-
-
-def loop_symbol(name: str, lo: Dim, hi: Dim, step: int) -> Node:
-    """The variable of a loop with the bounds and multiple that the loop implies: the parser's default."""
-    low, high = index.bounds(lo)[0], index.bounds(hi)[1]
-    if high is not None:
-        high = (high - 1) // step * step if index.divisible(lo, step) else high - 1
-        high = high if low is None else max(low, high)
-    return index.symbol(name, low, high, math.gcd(index.multiple_of(lo), step))
 
 
 def show_buffer(b: Buffer) -> str:
@@ -270,7 +260,7 @@ class _Body:
     def loop(self, s: For, depth: int) -> None:
         inits = self.texts(depth, s, *(c.init for c in s.carry))
         by = "" if s.step == 1 else f" by {s.step}"
-        name = show_name(s.var["name"]) + show_range(s.var, loop_symbol(s.var["name"], s.lo, s.hi, s.step))
+        name = show_name(s.var["name"]) + show_range(s.var, index.loop_symbol(s.var["name"], s.lo, s.hi, s.step))
         self.add(depth, f"for {name} in {show(s.lo)}..{show(s.hi)}{by}", s)
         for c, init in zip(s.carry, inits):
             self.carry(c, init, depth + 1)
@@ -302,7 +292,7 @@ def show_attr(value: int | str | bool) -> str:
 
 
 def _show_axis(a: GridAxis) -> str:
-    name = show_name(a.var["name"]) + show_range(a.var, loop_symbol(a.var["name"], 0, a.extent, a.step))
+    name = show_name(a.var["name"]) + show_range(a.var, index.loop_symbol(a.var["name"], 0, a.extent, a.step))
     return f"{name} in {show(a.extent)}" + ("" if a.step == 1 else f" by {a.step}")
 
 

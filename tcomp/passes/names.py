@@ -48,15 +48,5 @@ def names_of(kernel: Kernel) -> Iterator[str]:
 
 
 def loop_variable(name: str, lo: Dim, hi: Dim, step: int) -> Node:
-    """The variable of a loop within a tile, from lo >= 0 below hi by step, with the bounds and the multiple that follow."""
-    low, high = max(index.bounds(lo)[0] or 0, 0), index.bounds(hi)[1]
-    aligned = index.divisible(lo, step)
-    if high is not None:
-        high = (high - 1) // step * step if aligned else high - 1
-        high = max(high, low)
-    return index.symbol(name, low, high, step if aligned else _common(lo, step))
-
-
-def _common(lo: Dim, step: int) -> int:
-    """The largest divisor of step that divides lo for certain."""
-    return next(d for d in range(step, 0, -1) if step % d == 0 and index.divisible(lo, d))
+    """The variable of a loop within a tile, from lo below hi by step: it is not negative, whatever is known of lo."""
+    return index.loop_symbol(name, index.maximum(lo, 0), hi, step)

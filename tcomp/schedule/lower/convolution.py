@@ -193,7 +193,7 @@ def _phase(conv: _Conv) -> Grid:
             at.append(var if d != 1 else 0)
             continue
         row = counter(f"r{k}", d)
-        inner.append((row, var, index.minimum(index.add(var, step), d)))
+        inner.append((row, var, index.minimum(d, index.add(var, step))))
         at.append(row)
     step = _pixel_step(likely(pixels), rows, work, c.rows)
     x = counter("x", pixels, step)

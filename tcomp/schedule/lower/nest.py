@@ -27,8 +27,7 @@ def surely(d: Dim) -> int:
 
 def counter(name: str, extent: Dim, step: int = 1) -> Node:
     """A loop variable over 0, step, ... below extent."""
-    hi = index.bounds(extent)[1]
-    return index.symbol(name, 0, None if hi is None else max(0, hi - 1), step)
+    return index.loop_symbol(name, 0, extent, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def nest(axes: Sequence[Axis], body: Callable[[tuple[Dim, ...]], tuple[Stmt, ...
             at.append(var)
             continue
         inner = counter(f"r{k}" if prefix == "i" else f"{prefix}r{k}", a.extent)  # unique across the phases of a kernel
-        loops.append((inner, var, index.minimum(index.add(var, a.block), a.extent)))
+        loops.append((inner, var, index.minimum(a.extent, index.add(var, a.block))))
         at.append(inner)
     stmts = body(tuple(at))
     for inner, lo, hi in reversed(loops):
