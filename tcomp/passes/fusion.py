@@ -6,7 +6,7 @@ never computed by themselves: whoever reads them composes their index maps. A gr
 * `map`: pointwise operations over one domain;
 * `row`: reductions over the last axis of one domain, whatever is pointwise before, between and after them (softmax, norms);
 * `column`: reductions over other axes, with what is pointwise before and after;
-* `dot`, `conv`: one contraction and the pointwise operations on its result;
+* `dot`, `conv`: one contraction and the pointwise operations on its result; weights of a `dot` are dequantised as it takes them;
 * `cascade`: dependent reductions over one axis, with the products before and after them (found by `passes/cascade`);
 * one operation by itself: concat, scan, sort, top_k, scatter_elements, scatter_nd, cond, loop.
 
@@ -19,13 +19,14 @@ a map of its own: `roots`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
-from tcomp.ir.types import TupleType
+from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.cascade.cascade import Cascade
 
 MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window"})
@@ -124,6 +125,7 @@ class _Fusion:
                     if base in self.readers:
                         self.readers[base].append((n, o))
         self.results = {b for r in func.results for b in self._bases(r)}
+        self.packed: set[Node] = set()  # what a product computes as it takes its second operand
         self.inlined = self._find_inlined()
         self.cluster = {n: self._single(n) for n in self.nodes if n not in self.inlined and n not in self.cascades}
         self.cluster |= self._cascade_clusters()
@@ -162,9 +164,35 @@ class _Fusion:
                 epilogues.add(n)  # computed where its operand is still in registers
         for n in reversed(self.nodes):
             kept = n in self.results or n in epilogues or n in self.cascades
-            if is_pointwise(n) and not kept and self._may_inline(n, work[n]):
+            if is_pointwise(n) and not kept and work[n] < 100 and self._feeds_packing(n):
+                self.packed.add(n)
+                inlined.add(n)
+            elif is_pointwise(n) and not kept and self._may_inline(n, work[n]):
                 inlined.add(n)
         return inlined
+
+    def _feeds_packing(self, n: Node) -> bool:
+        """Whether `n` is only part of a second operand of floating-point products that takes more memory than what it is computed
+        from: dequantised weights."""
+        for reader, operand in self.readers[n]:
+            if reader in self.packed:
+                continue
+            second = reader.op == "dot" and operand is reader.operands[1] and reader.type.dtype.is_float
+            if not second or reader in self.cascades or n in self._bases(reader.operands[0]) or not self._grows(n):
+                return False
+        return True
+
+    def _grows(self, n: Node) -> bool:
+        """Whether what `n` is computed from is known to be smaller by half."""
+        total, seen, stack = 0, {n}, [n]
+        while stack:
+            for base in (b for o in stack.pop().operands for b in self._bases(o) if b not in seen):
+                seen.add(base)
+                if is_pointwise(base):
+                    stack.append(base)
+                else:
+                    total += _bytes(base)
+        return 0 < 2 * total <= _bytes(n)
 
     def _may_inline(self, n: Node, work: int) -> bool:
         readers = self.readers[n]
@@ -335,6 +363,12 @@ class _Fusion:
             else:
                 stack.extend(o.operands)
         return found
+
+
+def _bytes(n: Node) -> int:
+    """The bytes of a value, 0 where its size is not known."""
+    known = [d for d in n.type.shape if isinstance(d, int)] if isinstance(n.type, TensorType) else []
+    return math.prod(known) * n.type.dtype.bytes if len(known) == n.type.rank else 0
 
 
 def _aligned(base: Node, reader: Node, operand: Node) -> bool:

@@ -9,6 +9,7 @@ from tcomp.ir.machine import LANES, Machine
 from tcomp.schedule.choice import CascadeChoice, DotChoice
 from tcomp.schedule.space import CascadeProblem, Problem, largest_rows, row_of
 
+FEW = 8  # rows up to which a second operand that is computed is computed in registers, for one register tile
 SMALL = 32  # rows up to which few rows of the second operand are kept in L1
 MANY = 1024  # rows from which copying the second operand into panels pays
 DEPTH = 512  # elements of k that a block takes: its panel of the second operand stays in L2
@@ -47,6 +48,8 @@ def choose_dot(p: Problem, machine: Machine) -> DotChoice:
 def _form(p: Problem) -> str:
     if p.constant:
         return "prepacked"
+    if p.computed:
+        return "direct" if p.contiguous == "n" and p.m <= FEW else "packed"
     small = p.m <= SMALL or p.k * p.n * p.dtype.bytes <= 32 << 10
     if p.contiguous == "n" and (small or p.m <= MANY):
         return "direct"

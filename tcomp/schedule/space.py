@@ -29,6 +29,7 @@ class Problem:
     contiguous: str  # the second operand is contiguous along `n`, along `k`, or neither: ``
     costly_epilogue: bool
     single_store: bool  # the accumulator's dtype is the output's, so that blocks of k can meet in it
+    computed: bool = False  # the second operand is computed as it is read
 
 
 def row_of(dtype: DType, machine: Machine, form: str = "") -> Intrinsic:

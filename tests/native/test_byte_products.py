@@ -9,7 +9,7 @@ from tcomp.driver import stages_of
 from tcomp.frontend.jit import Options
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import Func, broadcast, cast, full
+from tcomp.ir.graph import Func, broadcast, cast, full, reshape
 from tcomp.ir.interp.graph import run
 from tcomp.ir.ops import apply, constant, parameter
 from tcomp.ir.printer import print_module
@@ -103,3 +103,20 @@ def test_convolutions(kind, window, strides, dilations):
     weights = constant(w.astype(np.int32))
     conv = apply("conv", padded, weights, strides=strides, dilations=dilations, groups=1)
     exact(Func("f", (x, zero), (conv,), ("p",)), a, np.asarray(37, a.dtype))
+
+
+@pytest.mark.parametrize("m", [1, 4, 40])
+@pytest.mark.parametrize("n", [64, 77])
+def test_weights_are_dequantised_as_they_are_taken(m, n):
+    """Groups of 16 rows share a scale; nothing of the size of the weights is stored."""
+    rng = np.random.default_rng(2)
+    q, scale = rng.integers(0, 16, (160, n)).astype(np.uint8), rng.random((10, n)).astype(np.float32)
+    x, w, s = parameter("x", dt.f32, (m, 160)), parameter("w", dt.u8, q.shape), parameter("s", dt.f32, scale.shape)
+    wide = apply("sub", cast(reshape(w, (10, 16, n)), dt.f32), full(8, dt.f32, (10, 16, n)))
+    scaled = reshape(apply("mul", wide, broadcast(s, (10, 16, n), (0, 2))), (160, n))
+    func = Func("f", (x, w, s), (apply("dot", x, scaled, batch=((), ()), contract=((1,), (0,))),), ("y",))
+    if m > 1:  # one row is a reduction
+        assert len(stages_of(func, Options())["tile"].kernels) == 1
+    a = rng.standard_normal((m, 160)).astype(np.float32)
+    got = Compiler(use_cache=False)(func, Options()).run({"x": a, "w": q, "s": scale})["y"]
+    np.testing.assert_allclose(got, a @ ((q.astype(np.float32) - 8) * np.repeat(scale, 16, 0)), rtol=1e-4, atol=1e-4)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tcomp.ir import index, tile
+from tcomp.ir import index, layout, tile
 from tcomp.ir.machine import LANES, Intrinsic
-from tcomp.ir.node import Dim, Node
+from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import constant
 from tcomp.ir.stmts import By, For, Grid, GridAxis, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
@@ -111,16 +111,24 @@ def _problem(group: Group, dims: tuple[Dim, ...], right: Node, is_constant: bool
         _contiguous(right, dims),
         is_costly(group),
         single,
+        not is_constant and right.op != "load",
     )
 
 
 def _contiguous(right: Node, dims: tuple[Dim, ...]) -> str:
-    """Along which of k and n the second operand lies contiguously."""
-    moves = strides(right, domain_axes(dims)) if right.op == "load" else None
-    if moves is None:
-        return ""
-    n_step, k_step = moves[0][-2], moves[0][-1]
-    return "n" if n_step == 1 else "k" if k_step == 1 else ""
+    """Along which of k and n the second operand lies contiguously, with all that it is computed from."""
+    leaves = [tile.window(x) for x in walk([right]) if x.op == "load"]
+    for name, axis in (("n", domain_axes(dims)[-2]), ("k", domain_axes(dims)[-1])):
+        steps = [_step(w, axis) if isinstance(axis, Node) and w.other is None else -1 for w in leaves]
+        if 1 in steps and set(steps) <= {0, 1}:
+            return name
+    return ""
+
+
+def _step(w: tile.Window, axis: Node) -> Dim:
+    """How far an element is from the one before along an axis."""
+    offset = layout.offset(w.buffer, w.positions)
+    return index.sub(index.substitute(offset, {axis: index.add(axis, 1)}), offset)
 
 
 @dataclass(frozen=True, slots=True)
