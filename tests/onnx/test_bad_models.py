@@ -130,9 +130,9 @@ def test_errors_name_the_node_its_operator_and_the_graph():
 
 def test_errors_in_subgraphs_give_the_path():
     value = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
-    side = helper.make_graph([node("NonZero", ["x"], ["o"], name="inner")], "then", [], [value])
+    side = helper.make_graph([node("Unique", ["x"], ["o"], name="inner")], "then", [], [value])
     fault = message([node("If", ["c"], ["y"], name="if", then_branch=side, else_branch=side)], constants={"c": np.bool_(True)})
-    assert fault.place == "node 'inner' (NonZero) of graph 'g/if.then'"
+    assert fault.place == "node 'inner' (Unique) of graph 'g/if.then'"
 
 
 def test_malformed_nodes():

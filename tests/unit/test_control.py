@@ -78,8 +78,8 @@ REFUSED = {
     "what its region takes": lambda: counted(3, DOUBLE, parameter("y", dt.f64, (3,))),
     "what it carries": lambda: counted(3, Region((P0,), (apply("cast", P0, dtype=dt.f64),)), X),
     "an extent, or a condition": lambda: counted(None, DOUBLE, X),
-    "a known number of steps": lambda: counted(
-        3, Region((FLAG, P1), (FLAG, P1, P1)), parameter("p", dt.bool_, ()), X, carried=2, conditional=True
+    "a greatest number of steps": lambda: counted(
+        None, Region((FLAG, P1), (FLAG, P1, P1)), parameter("p", dt.bool_, ()), X, carried=2, conditional=True
     ),
 }
 

@@ -17,10 +17,11 @@ from tcomp.frontend.onnx import shapes
 from tcomp.frontend.onnx.protos import MAX_BYTES
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
+from tcomp.ir.graph import cast, reshape
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk, with_operands
 from tcomp.ir.ops import OPS, apply, constant
-from tcomp.ir.ops.table import CONTROL, POINTWISE
+from tcomp.ir.ops.table import CONTROL, MOVEMENT, POINTWISE
 from tcomp.ir.types import TensorType
 
 FOLD_BYTES = 64 << 20  # of one folded constant
@@ -49,8 +50,11 @@ class Facts:
         self._arrays: dict[Node, Any] = {}  # values of nodes without inputs, broadcast views included
         self._dims: shapes.Memo = {}
         self._terms: dict[Node, int] = {}
+        self._dequantised: set[Node] = set()
         self._overridable = overridable
         self._counters = 0
+        self.sizes: dict[Node, Node] = {}  # symbols that data gives, by their values, in the order in which these are known
+        self.nested = 0  # control statements around, in which no new size can come from data
 
     def array(self, x: Node) -> np.ndarray | None:
         """The elements of `x` where no input takes part."""
@@ -74,6 +78,13 @@ class Facts:
         last = None if extent is None else index.bounds(extent)[1]
         self._counters += 1
         return index.symbol(f"step__{self._counters - 1}", 0, None if last is None else max(0, last - 1))
+
+    def data_size(self, x: Node, most: int | None = None) -> Node:
+        """The symbol of a size that is the one element of `x`, which is data: 0 to `most`. One for each value."""
+        value = self.settle(reshape(cast(x, dt.i64), ()))
+        if value not in self.sizes:
+            self.sizes[value] = index.symbol(f"data__{len(self.sizes)}", 0, most)
+        return self.sizes[value]
 
     def seen(self) -> frozenset[Node]:
         """The nodes of the program so far."""
@@ -120,7 +131,7 @@ class Facts:
         folded = self._fold(n)
         if folded is not None:
             return folded
-        dims = shapes.evaluate(n, self._dims) if n.op != "parameter" and _small_integer(n) else None
+        dims = shapes.evaluate(n, self._dims) if n.op != "parameter" and n not in self._dequantised and _small_integer(n) else None
         if dims is not None:
             self._check_dims(v for v in dims.reshape(-1) if isinstance(v, Node))
         found = None if dims is None else shapes.to_node(dims, n.type)
@@ -168,11 +179,22 @@ class Facts:
         self._arrays[wide] = np.broadcast_to(value, n.type.shape)
         return wide
 
+    def _stays_small(self, n: Node, value: np.ndarray) -> bool:
+        """Whether `n` is part of the dequantisation of bytes, which passes want to see: only its value is remembered."""
+        if value.size <= SPREAD_SIZE or OPS[n.op].kind not in (POINTWISE, MOVEMENT):
+            return False
+        widened = n.op == "cast" and n.operands[0].type.dtype in (dt.i8, dt.u8) and n.type.dtype.bits >= 32
+        return widened or any(o in self._dequantised for o in n.operands)
+
     def _keep(self, n: Node, value: Any) -> Node | None:
         if isinstance(value, tuple):
             self._arrays[n] = value
             return None
         value = np.asarray(value)
+        if self._stays_small(n, value):
+            self._dequantised.add(n)
+            self._arrays[n] = value
+            return None
         if (n.op in SPREAD and value.size > SPREAD_SIZE) or value.nbytes > FOLD_BYTES:
             self._arrays[n] = value
             return None

@@ -34,12 +34,15 @@ def if_(c: Context, condition: Node) -> tuple[Value, ...]:
     if known is not None and known.size == 1:
         return tuple(c.branch(c.graph("then_branch" if known.reshape(()) else "else_branch"), ()))
     before = c.facts.seen()
+    c.facts.nested += 1
     try:
         sides = [c.branch(c.graph(name), ()) for name in ("then_branch", "else_branch")]
     except Equal as found:
         if isinstance(found.other, Node) and found.other.op == "sym":
             raise  # two dimensions that one branch needs to be equal are meant to be, whatever the condition
         raise c.unsupported(f"branches that only work where {found}, under a condition that depends on the inputs") from found
+    finally:
+        c.facts.nested -= 1
     if len(sides[0]) != len(sides[1]):
         raise c.broken(f"branches of {len(sides[0])} and {len(sides[1])} results", "equal numbers")
     then, orelse = (_tensors(c, side) for side in sides)
@@ -98,10 +101,11 @@ def _looped(
     c: Context, count: Node | None, steps: Dim | None, condition: Node | None, carried: Sequence[Value]
 ) -> tuple[Value, ...]:
     start, body = _tensors(c, carried), c.graph("body")
+    limit, extent = None, None if steps is None else index.maximum(steps, 0)
     if count is not None and steps is None:
-        limit, extent = cast(reshape(count, ()), dt.i64), None
-    else:
-        limit, extent = None, None if steps is None else index.maximum(steps, 0)
+        limit = cast(reshape(count, ()), dt.i64)
+        if not c.facts.nested:
+            limit, extent = None, c.facts.data_size(build.with_scalar("max", limit, 0))
     first = full(True, dt.bool_) if condition is None else reshape(condition, ())
 
     def turn(counter: Node, values: tuple[Node, ...]) -> list[Node]:
@@ -121,12 +125,16 @@ def _looped(
             return regions.loop(c, start, extent, lambda t, values: turn(t, values)[1:])
 
     def guarded(counter: Node, values: tuple[Node, ...]) -> list[Node]:
-        going, *results = turn(counter, values[1:])
-        if len(results) > len(start):
+        going, *results = turn(counter, values[2:])
+        if len(results) > len(start) and (extent is None or c.facts.nested > 1):
             raise c.unsupported("values collected by a loop whose number of steps depends on data")
-        return [_within(going, limit, index.add(counter, 1)), *results]
+        return [_within(going, limit, index.add(counter, 1)), build.dimension(index.add(counter, 1), dt.i64), *results]
 
-    return regions.loop(c, [_within(first, limit, 0), *start], extent, guarded, True)[1:]
+    before = [_within(first, limit, 0), build.dimension(0, dt.i64)]
+    _, done, *results = regions.loop(c, [*before, *start], extent, guarded, True)
+    lines = results[len(start) :]
+    made = c.facts.data_size(done) if lines else 0  # rows of steps that were not made are cut off
+    return (*results[: len(start)], *(build.take(line, 0, 0, made) for line in lines))
 
 
 def _within(going: Node, limit: Node | None, step: Dim) -> Node:

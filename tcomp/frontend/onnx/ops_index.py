@@ -108,7 +108,7 @@ def tensor_scatter(c: Context, x: Node, updates: Node, start: Node | None = None
 
 @operator("OneHot", since=9)
 def one_hot(c: Context, positions: Node, depth: Node, values: Node) -> Node:
-    count, rank = c.dims(cast(depth, dt.i64), "the depth")[0], positions.type.rank
+    count, rank = c.sizes(cast(depth, dt.i64), "the depth")[0], positions.type.rank
     axis = c.axis(c.integer("axis", -1), rank + 1)
     at = normal_positions(cast(positions, dt.i64), count)
     shape = c.bounded((*at.type.shape[:axis], count, *at.type.shape[axis:]))
@@ -147,18 +147,43 @@ def reverse_sequence(c: Context, x: Node, lengths: Node) -> Node:
 
 @operator("Compress", since=9)
 def compress(c: Context, x: Node, condition: Node) -> Node:
-    chosen = np.flatnonzero(c.require_constant(condition, "the number of chosen elements"))
     if not c.has("axis"):
         x, axis = reshape(x, (index.product(x.type.shape),)), 0
     else:
         axis = c.axis(c.integer("axis"), x.type.rank)
-    return apply("gather", x, build.integers(int(k) for k in chosen), axis=axis)
+    return apply("gather", x, _chosen(c, condition), axis=axis)
 
 
 @operator("NonZero", since=9)
 def non_zero(c: Context, x: Node) -> Node:
-    known = c.require_constant(x, "the number of results")
-    return constant(np.array(np.nonzero(known), np.int64).reshape(known.ndim, -1))
+    known, shape = c.constant(x), x.type.shape
+    if known is not None:
+        return constant(np.array(np.nonzero(known), np.int64).reshape(known.ndim, -1))
+    size = index.product(shape)
+    places = _chosen(c, apply("ne", reshape(x, (size,)), full(0, x.type.dtype, (size,))))
+    rows = []
+    for k, d in enumerate(shape):
+        inner = build.dimension(index.product(shape[k + 1 :]), dt.i64)
+        outer = build.pointwise("floordiv", places, inner)
+        rows.append(reshape(build.pointwise("mod", outer, build.dimension(d, dt.i64)), (1, *places.type.shape)))
+    return build.concat(rows, 0) if rows else full(0, dt.i64, (0, *places.type.shape))
+
+
+def _chosen(c: Context, flags: Node) -> Node:
+    """The positions where a vector of booleans holds, rising: each is written where the flags before it are counted to."""
+    known, n = c.constant(flags), flags.type.shape[0]
+    if known is not None:
+        return build.integers(int(k) for k in np.flatnonzero(known))
+    if c.facts.nested:
+        raise c.unsupported("the number of results depends on the data of the inputs")
+    ones = cast(flags, dt.i64)
+    count = c.facts.data_size(apply("reduce", ones, monoid="add", axes=(0,)), n if isinstance(n, int) else None)
+    before = build.with_scalar("sub", apply("scan", ones, monoid="add", axis=0, exclusive=False, reverse=False), 1)
+    last = broadcast(build.dimension(count, dt.i64), (n,), ())  # a place for those that are not chosen, which is cut off
+    at = apply("where", flags, before, last)
+    room = full(0, dt.i64, (index.add(count, 1),))
+    places = apply("scatter_elements", room, at, position((n,), 0), axis=0, monoid=None)
+    return build.take(places, 0, 0, count)
 
 
 @operator("Col2Im", since=18)

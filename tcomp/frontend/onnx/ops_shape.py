@@ -266,7 +266,7 @@ def constant_of_shape(c: Context, shape: Node) -> Node:
     value = c.tensor("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise c.broken(f"a value of shape {value.shape}", "one element")
-    return broadcast(constant(np.asarray(value.reshape(()))), c.bounded(c.dims(shape, "the shape")), ())
+    return broadcast(constant(np.asarray(value.reshape(()))), c.bounded(c.sizes(shape, "the shape")), ())
 
 
 @operator("Range", since=11)
@@ -280,6 +280,9 @@ def range_of(c: Context, start: Node, limit: Node, delta: Node) -> Node:
 
 
 def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
+    known = c.constant if start.type.dtype.is_float else c.facts.dims
+    if any(known(x) is None for x in (start, limit, delta)) and not c.facts.nested:
+        return c.facts.data_size(_steps(start, limit, delta))
     if start.type.dtype.is_float:
         b, e, s = (float(c.require_constant(x, "a bound").reshape(())) for x in (start, limit, delta))
         if not (s and math.isfinite(b) and math.isfinite(e)):
@@ -290,6 +293,18 @@ def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
         raise c.unsupported("a range whose step is not a known number other than 0")
     span = index.sub(last, first) if step > 0 else index.sub(first, last)
     return index.maximum(0, index.ceildiv(span, abs(step)))
+
+
+def _steps(start: Node, limit: Node, delta: Node) -> Node:
+    """How many steps of `delta` lead from `start` to `limit`, this one left out; not below 0."""
+    wide = dt.f64 if start.type.dtype.is_float else dt.i64
+    first, last, step = (reshape(cast(x, wide), ()) for x in (start, limit, delta))
+    span = apply("sub", last, first)
+    if wide == dt.f64:
+        count = cast(apply("ceil", apply("div", span, step)), dt.i64)
+    else:
+        count = apply("neg", apply("floordiv", apply("neg", span), step))
+    return build.with_scalar("max", count, 0)
 
 
 @operator("EyeLike", since=9)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tcomp.ir import index
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import parameter
+from tcomp.ir.printer import graph_symbols
 
 _ATTEMPTS = 256
 
@@ -68,6 +70,8 @@ class _Model:
             try:
                 return self._attempt()
             except Equal as found:
+                if any(str(s["name"]).startswith("data__") for s in index.symbols([found.symbol, found.other])):
+                    raise Error("TC0202", f"a model that only works where {found} is not supported: the data decides") from found
                 self.symbols.fix(found.symbol, found.other)
             except Frozen as found:
                 self.overridable.remove(found.name)
@@ -90,7 +94,8 @@ class _Model:
         importer.body(self.graph.node, scope)
         results = [self._result(o, scope) for o in self.graph.output]
         names = tuple(text(o.name) for o in self.graph.output)
-        return Func(name if not name[0].isdigit() else f"_{name}", params, tuple(results), names, importer.locs, defaults)
+        func = Func(name if not name[0].isdigit() else f"_{name}", params, tuple(results), names, importer.locs, defaults)
+        return _with_sizes(func, importer.facts.sizes)
 
     def _parameter(self, p: Any) -> Node:
         name = text(p.name)
@@ -116,6 +121,19 @@ class _Model:
         if not isinstance(value, Node):
             raise Error("TC0202", f"output '{text(o.name)}' that is no tensor is not supported")
         return value
+
+
+def _with_sizes(func: Func, sizes: Mapping[Node, Node]) -> Func:
+    """`func` with the values of the sizes that are data, of those that it needs, as further results."""
+    found: list[tuple[Node, Node]] = []
+    needed = set(graph_symbols(func))
+    for value, symbol in reversed(sizes.items()):  # a value needs only sizes that were known before it
+        if symbol in needed:
+            found.insert(0, (value, symbol))
+            needed.update(graph_symbols(replace(func, results=(value,))))
+    values, symbols = tuple(v for v, _ in found), tuple(s for _, s in found)
+    names = tuple(f"size {s['name']}" for s in symbols)
+    return replace(func, results=func.results + values, result_names=func.result_names + names, sizes=symbols)
 
 
 def _domain(function: Any) -> str:

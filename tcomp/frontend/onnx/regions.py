@@ -36,7 +36,11 @@ def loop(
     counter = c.facts.counter(extent)
     before = c.facts.seen()
     params = tuple(parameter(f"{counter['name']}.{k}", s.type.dtype, s.type.shape) for k, s in enumerate(start))
-    results = tuple(body(counter, params))
+    c.facts.nested += 1
+    try:
+        results = tuple(body(counter, params))
+    finally:
+        c.facts.nested -= 1
     for s, r in zip(start, results):
         if r.type != s.type:
             raise c.unsupported(f"a carried value of type {s.type} that becomes {r.type}")

@@ -19,7 +19,9 @@ from tcomp.frontend.onnx import protos
 from tcomp.frontend.onnx.facts import Facts
 from tcomp.frontend.onnx.protos import text
 from tcomp.ir.dtype import DType
+from tcomp.ir.graph import reshape
 from tcomp.ir.node import Dim, Node
+from tcomp.ir.ops import apply
 
 Items: TypeAlias = tuple[Any, ...]  # a sequence of tensors, whose length is known while importing
 Value: TypeAlias = Node | Items | None
@@ -154,6 +156,20 @@ class Context:
             self.facts.must_be_known(x)
             raise self.unsupported(f"{what} depends on the data of the inputs", "only sizes computed from shapes are known")
         return tuple(found.reshape(-1))
+
+    def sizes(self, x: Node, what: str, most: int | None = None) -> tuple[Dim, ...]:
+        """`dims` of sizes from 0 (to `most`) that may also be data: then symbols, which get their values while the program
+        runs."""
+        found = self.facts.dims(x)
+        if found is not None:
+            return tuple(found.reshape(-1))
+        self.facts.must_be_known(x)
+        count = math.prod(x.type.shape) if all(isinstance(d, int) for d in x.type.shape) else -1
+        if self.facts.nested or not 0 <= count <= 16:
+            raise self.unsupported(f"{what} depends on the data of the inputs", "outside of loops and branches, a few sizes may")
+        flat = reshape(x, (count,))
+        parts = [apply("slice", flat, start=(k,), shape=(1,), step=(1,)) for k in range(count)]
+        return tuple(self.facts.data_size(part, most) for part in parts)
 
     def axis(self, axis: int, rank: int) -> int:
         """`axis` counted from the front; TC0203 where it is out of range."""

@@ -82,8 +82,10 @@ def _repeat(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> tuple
 
 def _stacked(line: Sequence[np.ndarray], t: TensorType, sizes: Mapping[str, int]) -> np.ndarray:
     """The values of all steps along a new first axis."""
-    shape = tuple(index.evaluate(d, sizes) for d in t.shape)
-    return np.stack(line) if line else np.zeros(shape, to_numpy(t.dtype))
+    out = np.zeros(tuple(index.evaluate(d, sizes) for d in t.shape), to_numpy(t.dtype))
+    for row, value in zip(out, line):
+        row[...] = value
+    return out
 
 
 def concrete(value: Any, sizes: Mapping[str, int]) -> Any:

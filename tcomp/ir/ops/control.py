@@ -70,8 +70,8 @@ def _infer_loop(*operands: TensorType, body: Region, carried: int, extent: Dim |
         found, wanted = (", ".join(map(str, types[:carried])) for types in (results, operands))
         raise Error("TC0102", f"`loop` whose body gives ({found})", f"({wanted}), what it carries")
     lines = results[carried:]
-    if lines and (conditional or extent is None):
-        raise Error("TC0104", "`loop` that collects values while a condition holds", "a known number of steps")
+    if lines and extent is None:
+        raise Error("TC0104", "`loop` that collects values while a condition holds", "a greatest number of steps")
     return TupleType((*results[:carried], *(TensorType(t.dtype, (extent, *t.shape)) for t in lines if extent is not None)))
 
 
@@ -85,6 +85,7 @@ register(
         _no_reference,
         "runs `body` for counter = 0, 1, ... below `extent` (none: without bound), on the carried values (the first `carried` "
         "operands, then what the body gave last) and the captures; where `conditional`, while the first carried value holds. "
-        "Gives the last carried values, then the body's further results of all steps, along a new first axis",
+        "Gives the last carried values, then the body's further results of all steps, along a new first axis (undefined where a "
+        "condition ended it before)",
     )
 )
