@@ -33,6 +33,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tcomp.ir import literals
+
 FRAME_SLOTS = 11
 STATUS_CODES = {1: "TC0604", 2: "TC0605", 3: "TC0606"}  # the codes that compiled programs raise
 
@@ -63,11 +65,8 @@ class Constant:
     data: np.ndarray = field(repr=False)
 
     def digest(self) -> str:
-        """sha256 of dtype, shape and bytes."""
-        head = f"{self.data.dtype.name} {self.data.shape} ".encode()
-        digest = hashlib.sha256(head)
-        digest.update(np.ascontiguousarray(self.data).reshape(-1).view(np.uint8).data)  # bytes in place: no copy
-        return digest.hexdigest()
+        """What names it in text: sha256 of dtype, shape and bytes."""
+        return literals.digest(self.data)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,19 @@ def capacity(buffer: Buffer) -> tuple[Dim, ...]:
     return tuple(out)
 
 
+def blocks(buffer: Buffer) -> tuple[int, ...]:
+    """What each axis is rounded up to by the order's blocks."""
+    sizes = [1] * buffer.rank
+    for axis, block in buffer.order or ():
+        sizes[axis] *= block or 1
+    return tuple(sizes)
+
+
+def room(buffer: Buffer) -> tuple[Dim, ...]:
+    """What memory covers along each axis: the capacity, in whole blocks."""
+    return tuple(index.round_up(d, block) for d, block in zip(capacity(buffer), blocks(buffer)))
+
+
 def digits(buffer: Buffer) -> tuple[tuple[Digit, ...], Dim]:
     """The factors of the layout, outer to inner, and the number of elements it takes."""
     shape = capacity(buffer)

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tcomp.ir.index import INDEX, show
+from tcomp.ir import tile
+from tcomp.ir.index import show
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 
@@ -57,7 +58,7 @@ def _register_dot(e: Node) -> Complaints:
     if not isinstance(rows, int) or not isinstance(columns, int) or columns % LANES:
         yield f"a product of {show(rows)} x {show(columns)}; REG wants static rows and whole vectors of columns"
     for operand, name in ((a, "left"), (b, "right")):
-        if any(n.op == "dot" for n in _inside(operand)):
+        if any(n.op == "dot" for n in tile.nodes(operand)):
             yield f"a product inside the {name} operand of a product"
     branches = acc.operands[1:] if acc.op == "when" else (acc,)
     for branch in branches:
@@ -66,7 +67,7 @@ def _register_dot(e: Node) -> Complaints:
 
 def _register_parts(e: Node) -> Complaints:
     """Complaints about everything inside a value that is neither a product nor a branch."""
-    for n in _inside(e):
+    for n in tile.nodes(e):
         if n.op in ("dot", "when"):
             yield f"`{n.op}` inside a value; REG allows it at the root only"
         if n.op == "reduce" and n["axis"] != n.operands[0].type.rank - 1:
@@ -83,19 +84,6 @@ def static_tile(shape: tuple[Dim, ...]) -> bool:
     if not all(isinstance(d, int) for d in shape) or len(shape) > 2:
         return False
     return not shape or shape[-1] == 1 or shape[-1] % LANES == 0
-
-
-def _inside(e: Node) -> list[Node]:
-    """The tile values inside an expression, operands before users."""
-    seen: dict[Node, None] = {}
-    stack = [e]
-    while stack:
-        n = stack.pop()
-        if n in seen:
-            continue
-        seen[n] = None
-        stack.extend(o for o in n.operands if o.type is not INDEX)
-    return list(reversed(seen))
 
 
 TILE_SPACES = frozenset(("reg", "inline", "stack", "scratch", "in"))

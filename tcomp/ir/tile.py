@@ -29,7 +29,7 @@ The window of a `Store` is the same node, without else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,6 +167,11 @@ def pointwise(op: str, *args: Node, **attrs: Any) -> Node:
     return node(op, args, tuple(attrs.items()), TileType(dtype, shape))
 
 
+def cast(x: Node, dtype: DType) -> Node:
+    """`x` in another dtype; itself where it has it."""
+    return x if x.type.dtype == dtype else pointwise("cast", x, dtype=dtype)
+
+
 def expand(x: Node, axis: int) -> Node:
     """`x` with a new axis of extent 1 at `axis`."""
     shape = x.type.shape
@@ -205,6 +210,20 @@ def scan(monoid: str, x: Node) -> Node:
 
 def last(x: Node) -> Node:
     return node("last", (x,), (), TileType(x.type.dtype, x.type.shape[:-1]))
+
+
+def nodes(e: Node) -> Iterator[Node]:
+    """The tile values of an expression, each once, operands before users (its index expressions left out)."""
+    seen: set[Node] = set()
+    stack = [(e, False)]
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            yield n
+        elif n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            stack.extend((o, False) for o in reversed(n.operands) if o.type is not INDEX and o not in seen)
 
 
 def map_children(e: Node, f: Callable[[Node], Node]) -> Node:
@@ -264,8 +283,6 @@ def substitute(e: Node, values: Mapping[Node, Dim]) -> Node:
 
 
 WindowOf = tuple[Dim, Dim, Dim | None]  # start, extent, valid
-
-
 Narrowing = tuple[WindowOf | None, ...]
 
 

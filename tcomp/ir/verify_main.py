@@ -34,6 +34,7 @@ from tcomp.ir.stmts import (
 )
 from tcomp.ir.types import Buffer
 from tcomp.ir.verify_order import Path, Unit, order_faults
+from tcomp.ir.verify_value import differ
 
 Fault = tuple[Any, str]
 SAMPLES = (0, 1, 2, 5, 17, 64, 129, 1000)
@@ -338,12 +339,6 @@ def _alias(memory: Memory, s: Alias) -> Iterator[Fault]:
 
 def _sizes_differ(a: Buffer, b: Buffer) -> bool:
     return differ(index.product(a.shape), index.product(b.shape))
-
-
-def differ(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are different for certain."""
-    lo, hi = index.bounds(index.sub(a, b))
-    return (lo is not None and lo > 0) or (hi is not None and hi < 0)
 
 
 # --- launches ------------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ from tcomp.ir import index, layout
 from tcomp.ir import tile as t
 from tcomp.ir.dtype import DType, i8, i32, to_numpy, u8, u32
 from tcomp.ir.index import INDEX, show
-from tcomp.ir.interp.memory import blocks
 from tcomp.ir.machine import INTRINSICS
-from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.ir.ops.table import POINTWISE
 
@@ -143,7 +142,7 @@ def memory_extents(w: t.Window) -> tuple[Dim, ...]:
     b = w.buffer
     if b.space not in ("global", "ws") and any(index.bounds(d)[1] is None for d in b.shape):
         return b.shape
-    return tuple(index.round_up(d, block) for d, block in zip(layout.capacity(b), blocks(b)))
+    return layout.room(b)
 
 
 def _extreme(position: Dim, w: t.Window, sign: int) -> Dim:
@@ -172,7 +171,7 @@ class Padding:
     @staticmethod
     def of(e: Node, named: Mapping[str, Padding]) -> Padding:
         done: dict[Node, Padding] = {}
-        for n in _tiles(e):
+        for n in t.nodes(e):
             done[n] = Padding(tuple(_beyond(n, axis, done, named) for axis in range(n.type.rank)))
         return done[e]
 
@@ -188,11 +187,6 @@ def _either(a: Beyond, b: Beyond) -> Beyond:
         return WHOLE
     known = a[1] if b[1] is None or a[1] is None or np.array_equal(a[1], b[1], equal_nan=True) else None
     return True, b[1] if known is None and not a[0] else known
-
-
-def _tiles(e: Node) -> list[Node]:
-    """The tile values inside an expression, operands before users."""
-    return [n for n in walk([e]) if n.type is not INDEX]
 
 
 def _beyond(n: Node, axis: int, done: Mapping[Node, Padding], named: Mapping[str, Padding]) -> Beyond:
@@ -259,7 +253,7 @@ def _scalar(value: float | int | bool, dtype: DType) -> np.ndarray:
 
 def partial_reductions(e: Node, named: Mapping[str, Padding]) -> Iterator[str]:
     """Reductions along an axis that ends early, where what lies past its end is not the monoid's identity."""
-    nodes = _tiles(e)
+    nodes = list(t.nodes(e))
     if not any(n.op in ("reduce", "fold") for n in nodes):
         return
     done: dict[Node, Padding] = {}

@@ -26,7 +26,7 @@ from tcomp.ir.stmts import Alloc, By, Call, Carry, For, Grid, If, Kernel, Let, S
 from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.names import Names
 from tcomp.passes.rows import ROWS, share_rows
-from tcomp.passes.tiles import buffers_read, has, index_buffers, names_read, nodes, swap
+from tcomp.passes.tiles import buffers_read, has, index_buffers, names_read, swap
 
 MOVED = ("reduce", "expand", "scan", "last", "fold")  # their operand is not read at the element they give
 
@@ -62,7 +62,7 @@ class _Placer:
         """`e` with placed names read from their buffers."""
         if not self.env:
             return e
-        return swap(e, {n: self.env[n["name"]] for n in nodes(e) if n.op == "ref" and n["name"] in self.env})
+        return swap(e, {n: self.env[n["name"]] for n in t.nodes(e) if n.op == "ref" and n["name"] in self.env})
 
     def block(self, body: tuple[Stmt, ...], yields: tuple[Node, ...]) -> list[Stmt]:
         """The statements of one body; `yields`: what the loop around it reads at its end."""

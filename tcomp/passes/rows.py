@@ -15,7 +15,7 @@ from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.stmts import By, For, If, Let, Stmt, Store
 from tcomp.passes.names import Names, loop_variable
-from tcomp.passes.tiles import has, index_buffers, loads, nodes, pick, swap
+from tcomp.passes.tiles import has, index_buffers, loads, pick, swap
 
 ROWS = By(())  # marks the store of a tile over rows: row by row beside others over these rows, else as columns
 
@@ -51,7 +51,7 @@ def _over_rows(st: Store) -> bool:
 
 
 def _needs_rows(st: Store) -> bool:
-    return st.window.type.rank == 2 or any(n.type.rank == 2 for n in nodes(st.value))
+    return st.window.type.rank == 2 or any(n.type.rank == 2 for n in t.nodes(st.value))
 
 
 class _Rows:

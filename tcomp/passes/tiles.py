@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tcomp.errors import Error
 from tcomp.ir import index
 from tcomp.ir import tile as t
 from tcomp.ir.dtype import i64
-from tcomp.ir.index import INDEX, as_dim
+from tcomp.ir.index import as_dim
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.types import Buffer
 
 
-def nodes(e: Node) -> Iterator[Node]:
-    """The tile nodes of an expression, once, operands before users (its index expressions left out)."""
-    seen: set[Node] = set()
-    stack = [(e, False)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            yield n
-        elif n not in seen:
-            seen.add(n)
-            stack.append((n, True))
-            stack.extend((o, False) for o in reversed(n.operands) if o.type is not INDEX and o not in seen)
-
-
 def loads(e: Node) -> list[Node]:
-    return [n for n in nodes(e) if n.op == "load"]
+    return [n for n in t.nodes(e) if n.op == "load"]
 
 
 def has(e: Node, *ops: str) -> bool:
     """Whether one of `ops` occurs in the expression."""
-    return any(n.op in ops for n in nodes(e))
+    return any(n.op in ops for n in t.nodes(e))
 
 
 def names_read(e: Node) -> set[str]:
     """The names of values that the expression refers to."""
-    return {n["name"] for n in nodes(e) if n.op == "ref"}
+    return {n["name"] for n in t.nodes(e) if n.op == "ref"}
 
 
 def buffers_read(e: Node) -> set[str]:
     """The names of buffers that the expression reads, by windows or by indices."""
-    found = {n["buffer"].name for n in nodes(e) if n.op == "load"}
+    found = {n["buffer"].name for n in t.nodes(e) if n.op == "load"}
     return found | {b.name for b in index_buffers(e)}
 
 

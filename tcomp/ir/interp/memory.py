@@ -41,17 +41,9 @@ def garbage(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     return np.full(shape, True if dtype.kind == "bool" else int(ml_dtypes.iinfo(t).max) - (2 if dtype.bits > 2 else 0), t)
 
 
-def blocks(buffer: Buffer) -> tuple[int, ...]:
-    """What each axis is rounded up to by the order's blocks."""
-    sizes = [1] * buffer.rank
-    for axis, block in buffer.order or ():
-        sizes[axis] *= block or 1
-    return tuple(sizes)
-
-
 def room(buffer: Buffer, capacity: tuple[int, ...]) -> tuple[int, ...]:
     """The extents that memory laid out for `capacity` covers."""
-    return tuple(-(-n // b) * b for n, b in zip(capacity, blocks(buffer)))
+    return tuple(-(-n // b) * b for n, b in zip(capacity, layout.blocks(buffer)))
 
 
 def allocate(buffer: Buffer, extents: tuple[int, ...]) -> Storage:

@@ -57,6 +57,14 @@ from tcomp.ir.stmts import (
 from tcomp.ir.types import Buffer, TileType
 
 
+class _Failed(Error):
+    """A check that does not hold. node: what it is about, by number."""
+
+    def __init__(self, code: str, node: int) -> None:
+        super().__init__(code, f"a check of node {node} failed")
+        self.node = node
+
+
 @dataclass(slots=True)
 class _Scope:
     """What is visible: values of symbols, named tile values, memory."""
@@ -212,7 +220,7 @@ def _run_block(body: tuple[Stmt, ...], scope: _Scope) -> None:
                 _run_block(s.body if scope.dim(s.cond) else s.orelse, scope)
             case Check():
                 if not scope.dim(s.cond):
-                    raise Error(STATUS_CODES[s.code], f"a check of node {s.node} failed")
+                    raise _Failed(STATUS_CODES[s.code], s.node)
             case Call():
                 _call(s, scope)
             case _:
@@ -339,16 +347,10 @@ def run_main(module: Module, inputs: Sequence[np.ndarray], seed: int = 0) -> lis
     try:
         arena = np.full(scope.dim(main.arena), 0xFF, np.uint8)
         _MainRun(module, scope, random.Random(seed), is_planned(main), arena).run(main.body)
-    except Error as fault:
-        raise _placed(fault, module) from None
+    except _Failed as fault:
+        place = module.nodes[fault.node] if fault.node < len(module.nodes) else ""
+        raise Error(fault.code, fault.found, place=place) from None
     return [scope.buffers[b.name].elements for b in main.outputs]
-
-
-def _placed(fault: Error, module: Module) -> Error:
-    """The error with the user's place of the node that it names."""
-    number = fault.found.removeprefix("a check of node ").removesuffix(" failed")
-    place = module.nodes[int(number)] if number.isdigit() and int(number) < len(module.nodes) else ""
-    return Error(fault.code, fault.found, fault.expected, place or fault.place)
 
 
 def bind_sizes(main: Main, inputs: Sequence[np.ndarray]) -> dict[str, int]:
@@ -397,7 +399,7 @@ class _MainRun:
                 scope.buffers[s.buffer.name] = _alias(s, scope)
             case Assert():
                 if not scope.dim(s.cond):
-                    raise Error("TC0605", f"a check of node {s.node} failed")
+                    raise _Failed("TC0605", s.node)
             case Bind():
                 self._bind(s)
             case Allocate():
@@ -416,7 +418,7 @@ class _MainRun:
         value = int(self.scope.buffers[s.source].elements.reshape(())[()])
         lo, hi = s.symbol["lo"], s.symbol["hi"]
         if (lo is not None and value < lo) or (hi is not None and value > hi):
-            raise Error("TC0605", f"a check of node {s.node} failed")
+            raise _Failed("TC0605", s.node)
         _bind(s.symbol, value, self.scope)
 
     def _control(self, s: Branch | Repeat) -> None:

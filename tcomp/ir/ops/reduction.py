@@ -34,6 +34,10 @@ class Monoid:
     ufunc: np.ufunc
     identity: Callable[[DType], float | int]
 
+    def start(self, dtype: DType) -> float | int:
+        """What combining starts from, and gives of nothing: the identity; of a sum +0, as NumPy's."""
+        return 0 if self.name == "add" else self.identity(dtype)
+
 
 def _lowest(t: DType) -> float | int:
     return -np.inf if t.is_float else 0 if t.kind in ("bool", "uint") else -(2 ** (t.bits - 1))
@@ -135,7 +139,7 @@ def _scan(x: np.ndarray, monoid: str, axis: int, reverse: bool, exclusive: bool)
     line = np.flip(wide, axis) if reverse else wide
     out = MONOIDS[monoid].ufunc.accumulate(line, axis=axis, dtype=wide.dtype) if line.size else line
     if exclusive and line.shape[axis]:
-        first = np.full_like(np.take(out, [0], axis), 0 if monoid == "add" else MONOIDS[monoid].identity(t))
+        first = np.full_like(np.take(out, [0], axis), MONOIDS[monoid].start(t))
         out = np.concatenate([first, np.take(out, range(line.shape[axis] - 1), axis)], axis)
     return (np.flip(out, axis) if reverse else out).astype(x.dtype)
 

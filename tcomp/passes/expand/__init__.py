@@ -20,7 +20,7 @@ from tcomp.ir.types import Buffer
 from tcomp.passes.expand.columns import expand_run, is_block_reduce, item
 from tcomp.passes.expand.nest import expand_nest
 from tcomp.passes.names import Names
-from tcomp.passes.tiles import loads, nodes, swap
+from tcomp.passes.tiles import loads, swap
 
 
 def expand(module: Module) -> Module:
@@ -112,10 +112,10 @@ class _Expander:
 
     def _name_reductions(self, e: Node, out: list[Stmt]) -> Node:
         """`e` with each reduction of a window named before it, those inside others first."""
-        if not any(n.op == "reduce" for n in nodes(e)):
+        if not any(n.op == "reduce" for n in t.nodes(e)):
             return e
         values: dict[Node, Node] = {}
-        for n in nodes(e):
+        for n in t.nodes(e):
             if n.op == "reduce" and _is_block_level(n):
                 operand = self._name_scalars(swap(n.operands[0], values), out)
                 name = self.names.fresh("red")

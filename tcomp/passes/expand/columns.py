@@ -23,7 +23,7 @@ from tcomp.ir.types import TileType
 from tcomp.passes.expand import masks
 from tcomp.passes.expand.segments import Segment, loop, whole_tiles
 from tcomp.passes.names import Names, loop_variable
-from tcomp.passes.tiles import has, index_buffers, loads, names_read, nodes, pick
+from tcomp.passes.tiles import has, index_buffers, loads, names_read, pick
 
 WIDTH = 4 * LANES
 
@@ -61,7 +61,7 @@ def item(st: Let | Store) -> Item:
 
 def is_block_reduce(n: Node) -> bool:
     """Whether a node reduces a window to a scalar, rather than a register tile."""
-    return n.op == "reduce" and n.operands[0].type.rank == 1 and not any(o.op == "ref" and o.type.rank for o in nodes(n))
+    return n.op == "reduce" and n.operands[0].type.rank == 1 and not any(o.op == "ref" and o.type.rank for o in t.nodes(n))
 
 
 def expand_run(items: Sequence[Item], names: Names) -> tuple[Stmt, ...]:
@@ -158,7 +158,7 @@ class _Sum:
         type = self.let.value.type
         if self.monoid == "add" and total.type.dtype.is_float and not self.started and total is not self.start:
             total = t.pointwise("add", total, self.start)
-        return replace(self.let, value=total if total.type == type else t.pointwise("cast", total, dtype=type.dtype), by=None)
+        return replace(self.let, value=t.cast(total, type.dtype), by=None)
 
 
 def _lanes(x: Node) -> int:
@@ -172,8 +172,8 @@ def _folded(monoid: str, x: Node, lanes: int) -> Node:
 
 
 def identity(monoid: str, dtype: DType) -> Node:
-    """What a reduction starts from, and its padding: the identity; sums start from +0.0, as NumPy's do."""
-    return t.full(0 if monoid == "add" else MONOIDS[monoid].identity(dtype), dtype)
+    """What a reduction starts from, and its padding."""
+    return t.full(MONOIDS[monoid].start(dtype), dtype)
 
 
 class _Pass:
@@ -185,10 +185,9 @@ class _Pass:
         self.sums = [self._sum(st) for st in statements if isinstance(st, Let)]
 
     def _sum(self, st: Let) -> _Sum:
-        x = st.value.operands[0]
+        x, monoid = st.value.operands[0], st.value["monoid"]
         wide = accumulator(x.type.dtype)
-        x = x if wide == x.type.dtype else t.pointwise("cast", x, dtype=wide)
-        return _Sum(st, st.value["monoid"], x, identity(st.value["monoid"], wide))
+        return _Sum(st, monoid, t.cast(x, wide), identity(monoid, wide))
 
     def statements(self) -> list[Stmt]:
         out: list[Stmt] = []

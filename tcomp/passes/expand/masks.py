@@ -11,19 +11,9 @@ from tcomp.ir import index, layout
 from tcomp.ir import tile as t
 from tcomp.ir.index import as_dim
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.types import Buffer
 from tcomp.passes.tiles import loads, swap
 
 _COUNT = index.symbol("?", 0, None)  # stands for a count when asking which windows would be masked
-
-
-def padded(buffer: Buffer, axis: int) -> Dim:
-    """What memory covers along an axis of an own buffer: its capacity, rounded up by the blocks of the order."""
-    block = 1
-    for a, b in buffer.order or ():
-        if a == axis:
-            block *= b or 1
-    return index.round_up(layout.capacity(buffer)[axis], block)
 
 
 def lies_along(w: t.Window, k: int) -> tuple[int, Dim] | None:
@@ -38,7 +28,7 @@ def lies_along(w: t.Window, k: int) -> tuple[int, Dim] | None:
 
 def _has_room(w: t.Window, axis: int, start: Dim, unit: int) -> bool:
     """Whether memory of our own goes on to the next multiple of `unit` past any end of a window that starts at `start`."""
-    return w.buffer.space != "global" and index.divisible(start, unit) and index.divisible(padded(w.buffer, axis), unit)
+    return w.buffer.space != "global" and index.divisible(start, unit) and index.divisible(layout.room(w.buffer)[axis], unit)
 
 
 def readable(w: t.Window, k: int, unit: int) -> bool:
@@ -109,7 +99,7 @@ def own_rows(window: Node, value: Node) -> int | None:
             found = lies_along(w, k) if w.buffer.space in ("stack", "scratch") else None
             if found is None or found[1] != 0 or w.valid[k] is not _COUNT:
                 return None
-            rows = index.constant(padded(w.buffer, found[0]))
+            rows = index.constant(layout.room(w.buffer)[found[0]])
             assert rows is not None
             capacity = rows if capacity is None else min(capacity, rows)
     return capacity

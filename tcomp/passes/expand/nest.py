@@ -28,7 +28,7 @@ from tcomp.passes.expand.segments import (
     single_rows,
 )
 from tcomp.passes.names import Names
-from tcomp.passes.tiles import has, nodes, spread, swap
+from tcomp.passes.tiles import has, spread, swap
 
 
 def expand_nest(st: Store, by: By, names: Names, buffers: list[Buffer]) -> tuple[Stmt, ...]:
@@ -52,13 +52,13 @@ class _Nest:
         self.row_masked = any(t.window(n).valid[0] is not None for n in (self.window, *self._by_rows()))
         if self.row_masked and self.product:
             raise Error("TC0302", "a product with rows of which only some exist", "an extent instead of a valid count")
-        if has(self.value, "scan", "last", "fold") or any(n.op == "reduce" for n in nodes(self.value)):
+        if has(self.value, "scan", "last", "fold") or any(n.op == "reduce" for n in t.nodes(self.value)):
             raise Error("TC0302", "a reduction or scan among tiles of rows x columns", "statements over rows")
 
     def _by_rows(self) -> list[Node]:
         """The windows of the value that run along rows (not those of a second factor)."""
-        seconds = {n.operands[1] for n in nodes(self.value) if n.op == "dot"}
-        return [n for n in nodes(self.value) if n.op == "load" and n.type.rank == 2 and n not in seconds]
+        seconds = {n.operands[1] for n in t.nodes(self.value) if n.op == "dot"}
+        return [n for n in t.nodes(self.value) if n.op == "load" and n.type.rank == 2 and n not in seconds]
 
     def rows(self) -> tuple[Segment, ...]:
         m, size = self.window.type.shape[0], self.by.tile[0]
@@ -120,7 +120,7 @@ class _Nest:
 
     def _consume(self, window: Node, value: Node) -> tuple[Stmt, ...]:
         """The epilogue: in registers, or row by row from L1 tiles."""
-        accumulators = [n for n in nodes(value) if n.op == "ref" and n.type.rank == 2]
+        accumulators = [n for n in t.nodes(value) if n.op == "ref" and n.type.rank == 2]
         if not self.by.spill or value.op == "ref" or not accumulators:
             return (Store(window, value, None, self.store.combine),)
         return self._spill(window, value, accumulators, window.type.shape[0])
@@ -159,7 +159,7 @@ class _Nest:
 
 
 def _dots(e: Node) -> list[Node]:
-    return [n for n in nodes(e) if n.op == "dot"]
+    return [n for n in t.nodes(e) if n.op == "dot"]
 
 
 def _clamp_rows(e: Node, left: Dim) -> Node:

@@ -14,7 +14,7 @@ from tcomp.schedule.lower.loops import BLOCK, WIDE, finish, output_buffer
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader, linear
-from tcomp.schedule.lower.tiling import Tiling, domain_axes, tiled
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled
 
 
 def lower_concat(name: str, group: Group, ctx: Context) -> Lowered:
@@ -43,7 +43,7 @@ def _piece(k: int, operand: Node, axis: int, start: Dim, out: Buffer, reader: Re
     def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
         place = (*at, tile.axis(0, last))
         row, column = linear(place[:axis], shape[:axis]), index.add(start, linear(place[axis:], shape[axis:]))
-        values = {a: p for a, p in zip(axes, place) if isinstance(a, Node)}
+        values = axis_values(shape, place)
         value = tiled(e, Tiling(values, (last,), {}))
         return (Store(tile.load(out, (row, column), (last,)), value, By((WIDE,))),)
 
@@ -82,14 +82,12 @@ def _scan_loop(n: Node, e: Node, out: Buffer, place: list[Dim], down: bool, coun
     t = accumulator(n.type.dtype)
     extents: tuple[Dim, ...] = (WIDE,) if down else ()
     narrow = ((0, WIDE, count),) if down else ()
-    values = {a: p for a, p in zip(domain_axes(n.type.shape), at) if isinstance(a, Node)}
-    element = tile.restrict(tiled(e, Tiling(values, extents, {})), narrow)
-    element = element if element.type.dtype == t else tile.pointwise("cast", element, dtype=t)
+    values = axis_values(n.type.shape, at)
+    element = tile.cast(tile.restrict(tiled(e, Tiling(values, extents, {})), narrow), t)
     carried = tile.ref("running", TileType(t, extents))
     after = tile.pointwise(n["monoid"], carried, element)
-    stored = carried if n["exclusive"] else after
-    stored = stored if t == n.type.dtype else tile.pointwise("cast", stored, dtype=n.type.dtype)
-    start = tile.full(0 if n["monoid"] == "add" else MONOIDS[n["monoid"]].identity(t), t)
+    stored = tile.cast(carried if n["exclusive"] else after, n.type.dtype)
+    start = tile.full(MONOIDS[n["monoid"]].start(t), t)
     store = Store(tile.restrict(tile.load(out, at, extents), narrow), stored)
     return For(k, 0, size, 1, (store,), (Carry("running", "total", TileType(t, extents), start),), (after,))
 
@@ -107,7 +105,7 @@ def lower_order(name: str, group: Group, ctx: Context) -> Lowered:
     attrs = tuple((k, v) for k, v in n.attrs if k in ("descending", "largest"))
 
     def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
-        values = {a: p for a, p in zip(domain_axes(x.type.shape), (*at, tile.axis(0, size))) if isinstance(a, Node)}
+        values = axis_values(x.type.shape, (*at, tile.axis(0, size)))
         row = tiled(source, Tiling(values, (size,), {}))
         results = tuple(tile.load(b, (*at, tile.axis(0, kept)), (kept,)) for b in outs)
         return (Call(n.op, results, (_whole_row(row, size),), attrs),)
@@ -133,7 +131,7 @@ def lower_scatter(name: str, group: Group, ctx: Context) -> Lowered:
     at = _destination(n, reader, where, axes)
     value = reader.read(updates, axes)
     loops = [counter(f"u{k}", d) for k, d in enumerate(updates.type.shape)]
-    values = {a: p for a, p in zip(axes, loops) if isinstance(a, Node)}
+    values = axis_values(updates.type.shape, loops)
     place = tile.load(out, tuple(index.substitute(p, values) for p in at))
     new = tiled(value, Tiling(values, (), {}))
     if n["monoid"] is not None:
@@ -153,7 +151,7 @@ def _copy(reader: Reader, x: Node, out: Buffer) -> Grid:
         if not shape:
             return (Store(tile.load(out, ()), c.expressions[0]),)
         place = (*at, tile.axis(0, last))
-        values = {a: p for a, p in zip(domain_axes(shape), place) if isinstance(a, Node)}
+        values = axis_values(shape, place)
         return (Store(tile.load(out, place, (last,)), tiled(c.expressions[0], Tiling(values, (last,), {})), By((WIDE,))),)
 
     return nest(blocks_of(outer, likely(last), BLOCK), body, "d")

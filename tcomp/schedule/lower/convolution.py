@@ -38,7 +38,7 @@ from tcomp.schedule.lower.nest import counter, likely, surely
 from tcomp.schedule.lower.packing import packed, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
-from tcomp.schedule.lower.tiling import Tiling, domain_axes
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes
 from tcomp.schedule.space import Problem, row_of
 
 BLOCKS = 16  # that a convolution is cut into at least, if it is large enough
@@ -239,8 +239,7 @@ def _row(conv: _Conv, image: Dim, at: tuple[Dim, ...], part: tuple[Dim, Dim], ch
         total = tile.dot(left, tile.load(conv.panels, panel, (inner, width)), total, conv.row.name, c.unroll)
     place = (image, *at, index.add(start, tile.axis(0, pixels)), index.add(j, tile.axis(1, width)))
     narrow = (None, (0, width, 1)) if dims[-1] == 1 else (None, None)
-    values = {a: p for a, p in zip(domain_axes(dims), place) if isinstance(a, Node)}
-    tiling = Tiling(values, (pixels, width), {RESULT: TileType(t, (pixels, width))})
+    tiling = Tiling(axis_values(dims, place), (pixels, width), {RESULT: TileType(t, (pixels, width))})
     by = By((c.rows, c.columns), "ij", spill=c.spill)
     return stores_of(
         conv.epilogue, tiling, total, by, 1, lambda out: tile.restrict(tile.load(out, place, (pixels, width)), narrow)

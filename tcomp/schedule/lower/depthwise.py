@@ -20,7 +20,7 @@ from tcomp.schedule.lower.loops import BLOCK, finish, output_buffer
 from tcomp.schedule.lower.nest import blocks_of, likely, nest
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
-from tcomp.schedule.lower.tiling import Tiling, domain_axes, tiled
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled
 
 PIXELS, CHANNELS = 6, 2 * LANES  # register tile: twelve accumulators hide the latency of a multiply-add
 
@@ -63,8 +63,7 @@ def _row(
     """The stores of one row of pixels."""
     pixels, channels = n.type.shape[-2:]
     place = (*at, tile.axis(0, pixels), tile.axis(1, channels))
-    values = {a: p for a, p in zip(domain_axes(n.type.shape), place) if isinstance(a, Node)}
-    t = Tiling(values, (pixels, channels), {RESULT: TileType(n.type.dtype, (pixels, channels))})
+    t = Tiling(axis_values(n.type.shape, place), (pixels, channels), {RESULT: TileType(n.type.dtype, (pixels, channels))})
     total = tile.full(0, n.type.dtype)
     for x, w in taps:
         a, b = tiled(x, t), tiled(w, t)

@@ -7,7 +7,7 @@ what varies along none is a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tcomp.ir import index, layout, tile
@@ -24,6 +24,11 @@ def domain_axes(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def domain_axis(k: int, d: Dim) -> Node:
     hi = index.bounds(d)[1]
     return index.symbol(f"@{k}", 0, None if hi is None else max(0, hi - 1))
+
+
+def axis_values(shape: tuple[Dim, ...], at: Iterable[Dim]) -> dict[Node, Dim]:
+    """What each axis of a domain is at `at`; axes of size 1 are no symbols."""
+    return {a: p for a, p in zip(domain_axes(shape), at) if isinstance(a, Node)}
 
 
 @dataclass(frozen=True, slots=True)
