@@ -47,8 +47,12 @@ _solved: dict[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became of one window, for the report. Costs and times in seconds; why: `nodes`, `time`, `turns` or `saturated`,
-    or why there was no answer."""
+    """What became of one window, for the report.
+
+    before, after: predicted seconds of a call. rules: those that fired, and how often. why: what ended saturation (`saturated`,
+    or `nodes`, `time`, `turns` of the budget), or why there is no answer. how: whether the choice is `optimal`, `feasible` or
+    `greedy`. error: between both forms on random small operands in float64. seconds: that the answer took.
+    """
 
     nodes: int
     enodes: int
@@ -59,6 +63,7 @@ class Rewritten:
     merges: int
     why: str
     how: str
+    error: float | None
     seconds: float
     cached: bool
 
@@ -139,7 +144,7 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
         answer, why, cached = solver.answer(request)
         seconds = time.perf_counter() - start
         if answer is None:
-            account.append(Rewritten(len(window.nodes), 0, 0.0, 0.0, False, (), 0, why, "as written", seconds, False))
+            account.append(Rewritten(len(window.nodes), 0, 0.0, 0.0, False, (), 0, why, "as written", None, seconds, False))
             continue
         changed = _pays(answer["report"], solver.worth)
         account.append(_accounted(window, answer["report"], changed, seconds, cached))
@@ -167,7 +172,7 @@ def _pays(report: Mapping[str, Any], worth: float) -> bool:
 def _accounted(window: Window, report: Mapping[str, Any], changed: bool, seconds: float, cached: bool) -> Rewritten:
     fired = tuple(sorted(report["fired"].items()))
     numbers = (len(window.nodes), report["enodes"], report["before"], report["after"], changed)
-    return Rewritten(*numbers, fired, report["merges"], report["why"], report["how"], seconds, cached)
+    return Rewritten(*numbers, fired, report["merges"], report["why"], report["how"], report["error"], seconds, cached)
 
 
 def _encoded(func: Func) -> list[tuple[Window, Encoded]]:

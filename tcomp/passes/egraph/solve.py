@@ -15,11 +15,13 @@ from typing import Any
 from tcomp.passes.egraph.chains import long_products
 from tcomp.passes.egraph.cost import FORBIDDEN, UNIT, Costs, Factor, Plan, rates_from
 from tcomp.passes.egraph.engine import Engine, ENode, Frozen, rules_named
+from tcomp.passes.egraph.equal import difference, small_sizes
 from tcomp.passes.egraph.extract import Choice, Problem, cost_of, extract, greedy
 from tcomp.passes.egraph.merge import merge
 from tcomp.passes.egraph.schedule import Budget, Run, saturate
 from tcomp.passes.egraph.terms import EMPTY, Names, Terms, from_json, to_json
 
+UNEQUAL = 1e-6  # relative error in float64 beyond which two programs are not the same
 _VIEWS = frozenset(["leaf", "const", "ren", "win", "part"])
 Json = Mapping[str, Any]
 
@@ -72,7 +74,28 @@ def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
     report = {"before": before * UNIT, "after": best.cost * UNIT, "how": best.how, "merges": min(groups, merged)}
     report["steps"] = [steps, _steps(graph, best.choice)]
     sizes = {n: s for n, s in graph.sizes.items() if n not in request["sizes"]}
+    report["error"] = _checked(request, graph.sizes, writer.terms, numbers)
     return {"rows": to_json(writer.terms.rows), "roots": numbers, "sizes": sizes, "report": report}
+
+
+def _checked(request: Json, sizes: Mapping[str, int], answer: Terms, roots: Sequence[int]) -> float | None:
+    """The largest error between the text and the answer on random operands of small sizes, relative to the largest element.
+
+    None where a value cannot be computed so. ValueError where they are not equal: then some rule is wrong.
+    """
+    both = Terms(dict(sizes))
+    first = [both.row(*row) for row in from_json(request["rows"])]
+    second: list[int] = []
+    for op, attrs, kids in answer.rows:
+        second.append(both.row(op, attrs, (second[k] for k in kids)))
+    both.sizes = small_sizes(both)
+    try:
+        error = difference(both, [(first[a], second[b]) for a, b in zip(request["roots"], roots)])
+    except (IndexError, TypeError, ValueError):
+        return None
+    if error > UNEQUAL:
+        raise ValueError(f"the answer differs from the text by {error:.1e}")
+    return error
 
 
 def _steps(graph: Frozen, choice: Choice) -> int:
