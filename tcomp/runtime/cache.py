@@ -10,6 +10,7 @@ it is run. When the cache outgrows its limit, the entries that were not used for
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -67,10 +68,10 @@ def user_cache() -> Cache | None:
     """The cache that the environment asks for; None where it is switched off or its folder is not safe (with a warning)."""
     if not knobs.CACHE.read():
         return None
-    folder = default_folder()
+    limit = knobs.CACHE_LIMIT.read()
     try:
-        return Cache(folder, knobs.CACHE_LIMIT.read())
-    except OSError as error:
+        return Cache(default_folder(), limit)
+    except (OSError, RuntimeError) as error:  # RuntimeError: of a user without a home
         warnings.warn(f"compiled programs are not kept: {error}", RuntimeWarning, stacklevel=2)
         return None
 
@@ -120,7 +121,7 @@ class Cache:
         try:
             return artifact_file.read(path)
         except Error:
-            path.unlink(missing_ok=True)
+            _remove(path)
             return None
 
     def put_artifact(self, key: str, artifact: Artifact) -> None:
@@ -135,11 +136,11 @@ class Cache:
             return None
         try:
             data = path.read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
         if hashlib.sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
             return data[_DIGEST:]
-        path.unlink(missing_ok=True)
+        _remove(path)
         return None
 
     def put_code(self, key: str, data: bytes) -> None:
@@ -174,7 +175,7 @@ class Cache:
             if total <= goal and not abandoned:
                 continue
             if path.suffix != ".tmp" or abandoned:
-                path.unlink(missing_ok=True)
+                _remove(path)
                 total -= size
 
 
@@ -191,12 +192,18 @@ def _make_private(path: Path) -> None:
 
 
 def _touch(path: Path) -> bool:
-    """Note that an entry is used now; False where there is none."""
+    """Note that an entry is used now; False where there is none: no file of our own, that is."""
     try:
-        os.utime(path)
-    except FileNotFoundError:
+        os.utime(path, follow_symlinks=False)
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
         return False
-    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a broken entry. Where that is not possible it stays, and counts as absent every time."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _write_whole(path: Path, data: bytes) -> None:

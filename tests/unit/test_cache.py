@@ -81,6 +81,39 @@ def test_a_broken_entry_is_absent_and_replaced(cache, kind, damage):
     assert get(key("a")) is not None
 
 
+def nothing_to_read(path: Path, instead: str) -> None:
+    path.unlink()
+    match instead:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "dangling link":
+            path.symlink_to(path.with_name("nowhere"))
+
+
+@pytest.mark.parametrize("instead", ["folder", "pipe", "dangling link"])
+def test_an_entry_that_is_no_file_is_absent(cache, instead):
+    cache.put_artifact(key("a"), artifact(1))
+    cache.put_code(key("a"), b"code")
+    for kind in ("artifacts", "code"):
+        nothing_to_read(*files(cache, kind), instead)
+    assert cache.artifact(key("a")) is None and cache.code(key("a")) is None
+
+
+def test_an_entry_that_cannot_be_touched_read_or_removed_is_absent(cache, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError("not yours")
+
+    cache.put_artifact(key("a"), artifact(1))
+    cache.put_code(key("a"), b"code")
+    for path in (*files(cache, "artifacts"), *files(cache, "code")):
+        path.write_bytes(b"broken")
+    for owner, name in ((Path, "read_bytes"), (Path, "unlink"), (os, "utime")):
+        monkeypatch.setattr(owner, name, refused)
+        assert cache.artifact(key("a")) is None and cache.code(key("a")) is None
+
+
 def test_constants_outlive_their_entry(cache):
     cache.put_artifact(key("a"), artifact(7, 100_000))
     found = cache.artifact(key("a"))
@@ -158,6 +191,19 @@ def test_the_environment_chooses(tmp_path, monkeypatch):
     monkeypatch.delenv("TCOMP_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_folder() == tmp_path / "tcomp"
+    user_cache.cache_clear()
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch):
+    def homeless():
+        raise RuntimeError("no home directory")
+
+    monkeypatch.delenv("TCOMP_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    user_cache.cache_clear()
+    with pytest.warns(RuntimeWarning, match="no home directory"):
+        assert user_cache() is None
     user_cache.cache_clear()
 
 
