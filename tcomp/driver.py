@@ -34,6 +34,7 @@ from tcomp.passes.fold import fold
 from tcomp.passes.layout import layout
 from tcomp.passes.memory_plan import memory_plan
 from tcomp.passes.place import place
+from tcomp.passes.quantise import quantise
 from tcomp.passes.vector_products import vector_products
 from tcomp.schedule.lower import lower
 
@@ -41,7 +42,7 @@ Pass = Callable[[Module], Module]
 
 # Every pass, in the order of the pipeline. `passes_for` binds the machine to those that need it.
 PIPELINE: tuple[str, ...] = (
-    *("fold", "canonicalise", "layout", "decompose", "vector_products", "fold", "canonicalise"),
+    *("quantise", "fold", "canonicalise", "layout", "decompose", "vector_products", "fold", "canonicalise"),
     *("byte_products", "lower", "place", "expand", "memory_plan"),
 )
 _MACHINE_FREE: dict[str, Pass] = {
@@ -58,7 +59,12 @@ _MACHINE_FREE: dict[str, Pass] = {
 
 def passes_for(machine: Machine, fp: str | None = None) -> dict[str, Pass]:
     """Every pass by name, for a machine. fp: the floating-point class asked for; `bitwise` keeps the order of the text."""
-    return {**_MACHINE_FREE, "lower": partial(lower, machine=machine, reassociates=fp != "bitwise")}
+    bound: dict[str, Pass] = {
+        "quantise": partial(quantise, machine=machine, reassociates=fp != "bitwise"),
+        "byte_products": partial(byte_products, machine=machine),
+        "lower": partial(lower, machine=machine, reassociates=fp != "bitwise"),
+    }
+    return {**_MACHINE_FREE, **bound}
 
 
 PASSES: dict[str, Pass] = passes_for(machine_for("cpu")[0])
@@ -137,5 +143,3 @@ def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Mapping[str, int] | 
     from tcomp.frontend.onnx.reader import load
 
     return load(source, dims)
-
-

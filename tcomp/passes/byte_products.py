@@ -25,7 +25,7 @@ from tcomp.ir.node import Node, with_operands
 from tcomp.ir.ops import apply, constant
 from tcomp.passes.rebuild import rebuilt
 
-_LEAST_DEPTH, _LEAST_COLUMNS = 8, 8  # below, words are mostly padding
+LEAST_DEPTH, LEAST_COLUMNS = 8, 8  # below, words are mostly padding
 _BYTES = (dt.i8, dt.u8)
 _MOVED = frozenset(["broadcast", "reshape", "transpose", "slice", "window"])
 
@@ -52,7 +52,7 @@ def _changed(n: Node, operands: tuple[Node, ...], memo: dict[Node, Bytes | None]
         return new
     if n.op == "conv" and (n["groups"] != 1 or operands[1].op != "constant"):
         return new
-    a, b = (_bytes(o, memo) for o in operands)
+    a, b = (bytes_of(o, memo) for o in operands)
     if a is None or b is None or b.zero is not None or (b.offset and n.op == "conv"):
         return new
     return _product(new, _of_other_sign(a, b.node.type.dtype), b)
@@ -62,13 +62,13 @@ def _is_large(n: Node) -> bool:
     """Whether the product is worth it; sizes that are not known count as large."""
     b = n.operands[1].type.shape
     depth = index.product(b[:-1]) if n.op == "conv" else b[-2]
-    return all(not isinstance(d, int) or d >= least for d, least in ((depth, _LEAST_DEPTH), (b[-1], _LEAST_COLUMNS)))
+    return all(not isinstance(d, int) or d >= least for d, least in ((depth, LEAST_DEPTH), (b[-1], LEAST_COLUMNS)))
 
 
 # --- what is bytes ---------------------------------------------------------------------------------
 
 
-def _bytes(n: Node, memo: dict[Node, Bytes | None]) -> Bytes | None:
+def bytes_of(n: Node, memo: dict[Node, Bytes | None]) -> Bytes | None:
     """`n`, an i32 value, as bytes; None where it is not."""
     if n not in memo:
         memo[n] = _found(n, memo)
@@ -82,7 +82,7 @@ def _found(n: Node, memo: dict[Node, Bytes | None]) -> Bytes | None:
         case "constant":
             return _constant_bytes(n["value"].array)
         case "sub":
-            x, zero = _bytes(n.operands[0], memo), _scalar(n.operands[1])
+            x, zero = bytes_of(n.operands[0], memo), _scalar(n.operands[1])
             if x is None or zero is None or x.zero is not None:
                 return None
             known = zero["value"].array if zero.op == "constant" else None
@@ -91,7 +91,7 @@ def _found(n: Node, memo: dict[Node, Bytes | None]) -> Bytes | None:
             return _padded(n, memo)
     if n.op not in _MOVED:
         return None
-    x = _bytes(n.operands[0], memo)
+    x = bytes_of(n.operands[0], memo)
     return None if x is None else replace(x, node=apply(n.op, x.node, **dict(n.attrs)))
 
 
@@ -118,12 +118,14 @@ def _scalar(n: Node) -> Node | None:
     """The scalar that `n` repeats, or None."""
     while n.op in ("broadcast", "reshape") and n.type.rank:
         n = n.operands[0]
+    if n.op == "constant" and n.type.rank and (n["value"].array == n["value"].array.reshape(-1)[:1]).all():
+        return constant(n["value"].array.reshape(-1)[0])
     return n if n.type.rank == 0 else None
 
 
 def _padded(n: Node, memo: dict[Node, Bytes | None]) -> Bytes | None:
     """Padding by a byte: by a known value that is one, or by zero where what zero stands for is a byte of the same dtype."""
-    x, fill = _bytes(n.operands[0], memo), n.operands[1]
+    x, fill = bytes_of(n.operands[0], memo), n.operands[1]
     if x is None or fill.op != "constant":
         return None
     wanted, t = int(fill["value"].array) - x.offset, x.node.type.dtype
