@@ -1,4 +1,4 @@
-"""Ensembles of decision trees as tables, and the walk through them: all rows and all trees together, one level at a time.
+"""Ensembles of decision trees as tables, and the walk through them: all rows and trees together, a loop over the levels.
 
 Nodes of all trees are numbered through; a leaf is its own child, so that a walk of the deepest tree's depth ends at leaves. A set
 membership is a chain of equality tests.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.registry import Context
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import broadcast, full
@@ -93,13 +93,14 @@ def walked(c: Context, t: Trees, x: Node) -> Node:
     depth = t.depth(c)
     if not depth:
         return at
-    value = apply("gather", x, constant(t.features[t.roots].astype(np.int32)), axis=1)
-    for level in range(depth):
-        if level:
-            value = apply("gather_elements", x, _looked_up(t.features.astype(np.int32), at), axis=1)
-        yes, no = (_looked_up(side.astype(np.int32), at) for side in (t.yes, t.no))
-        at = apply("where", _holds(t, value, at), yes, no)
-    return at
+    return regions.loop(c, (at,), depth, lambda level, state: (_next(t, x, state[0]),))[0]
+
+
+def _next(t: Trees, x: Node, at: Node) -> Node:
+    """The child that each row goes to from each node; a leaf stays."""
+    value = apply("gather_elements", x, _looked_up(t.features.astype(np.int32), at), axis=1)
+    yes, no = (_looked_up(side.astype(np.int32), at) for side in (t.yes, t.no))
+    return apply("where", _holds(t, value, at), yes, no)
 
 
 def _looked_up(table: np.ndarray, at: Node) -> Node:

@@ -2,7 +2,7 @@
 
 Classifiers are pairs of classes: class i against j has a decision value, positive where i wins. Probabilities are Platt's
 sigmoids of these values coupled by the second method of Wu, Lin and Weng (2004): the p that minimises the sum over pairs of
-(r_ji p_i - r_ij p_j)^2 with sum 1, solved exactly (libsvm and onnxruntime stop an iteration at an error of 0.005 / classes).
+(r_ji p_i - r_ij p_j)^2 with sum 1, by libsvm's iteration with libsvm's end, so that results agree with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 
 import numpy as np
 
-from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import along, scalar, with_scalar
 from tcomp.frontend.onnx.ml_scores import (
     best_label,
@@ -29,12 +29,13 @@ from tcomp.frontend.onnx.ops_linear import dot
 from tcomp.frontend.onnx.ops_ml_linear import linear_scores
 from tcomp.frontend.onnx.registry import ML, Context, operator
 from tcomp.ir import dtype as dt
-from tcomp.ir.graph import broadcast, cast, reshape
+from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply, constant
 
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 _CERTAIN = 1e-7  # pairwise probabilities stay this far from 0 and 1
+_ERROR, _STEPS = 0.005, 100  # where libsvm stops coupling them: the error (by the number of classes), and at the latest
 
 
 def _kernel(c: Context, x: Node, vectors: np.ndarray) -> Node:
@@ -147,38 +148,52 @@ def _probabilities(c: Context, decisions: Node, pairs: list[tuple[int, int]], cl
     shape = decisions.type.shape
     line = apply("add", apply("mul", decisions, along(constant(a), 1, shape)), along(constant(b), 1, shape))
     r = cast(apply("sigmoid", apply("neg", line)), dt.f64)
-    r = with_scalar("min", with_scalar("max", r, _CERTAIN), 1 - _CERTAIN)
-    first = {pair: column(r, k) for k, pair in enumerate(pairs)}
-    pair = {**first, **{(j, i): apply("sub", scalar(1, v), v) for (i, j), v in first.items()}}
-    p = [reshape(v, (shape[0], 1)) for v in _coupled(pair, classes)]
-    return cast(build.concat(p, 1), dt.f32)
+    return cast(_coupled(c, with_scalar("min", with_scalar("max", r, _CERTAIN), 1 - _CERTAIN), pairs, classes), dt.f32)
 
 
-def _coupled(r: dict[tuple[int, int], Node], n: int) -> list[Node]:
-    """p with sum 1 that minimises p'Qp: z / sum(z) where (Q + 1)z = 1, by elimination (the matrix is positive definite)."""
-    one = scalar(1, r[0, 1])
-    a = {(i, j): apply("sub", one, apply("mul", r[j, i], r[i, j])) for i in range(n) for j in range(n) if i != j}
-    a |= {(i, i): _diagonal(r, i, n) for i in range(n)}
-    right = [one] * n
-    for k in range(n):
-        for i in range(k + 1, n):
-            factor = apply("div", a[i, k], a[k, k])
-            a |= {(i, j): apply("sub", a[i, j], apply("mul", factor, a[k, j])) for j in range(k + 1, n)}
-            right[i] = apply("sub", right[i], apply("mul", factor, right[k]))
-    for k in reversed(range(n)):
-        for j in range(k + 1, n):
-            right[k] = apply("sub", right[k], apply("mul", a[k, j], right[j]))
-        right[k] = apply("div", right[k], a[k, k])
-    total = right[0]
-    for z in right[1:]:
-        total = apply("add", total, z)
-    return [apply("div", z, total) for z in right]
+def _coupled(c: Context, r: Node, pairs: list[tuple[int, int]], n: int) -> Node:
+    """[batch, n]: p with sum 1 that minimises p'Qp, from r [batch, pairs], to an error of `_ERROR` / n."""
+    q, diagonal = _quadratic(r, pairs, n)
+    start = full(1 / n, dt.f64, diagonal.type.shape)
+
+    def turn(step: Node, state: tuple[Node, ...]) -> tuple[Node, Node]:
+        p = state[1]
+        qp = apply("reduce", apply("mul", q, broadcast(p, q.type.shape, (0, 2))), monoid="add", axes=(2,))
+        pqp = apply("reduce", apply("mul", p, qp), monoid="add", axes=(1,))
+        away = apply("abs", apply("sub", qp, broadcast(pqp, qp.type.shape, (0,))))
+        going = with_scalar("ge", apply("reduce", away, monoid="max", axes=(1,)), _ERROR / n)
+        new = apply("where", broadcast(going, p.type.shape, (0,)), _swept(q, diagonal, p, qp, pqp), p)
+        return apply("reduce", going, monoid="or", axes=(0,)), new
+
+    return regions.loop(c, (full(True, dt.bool_), start), _STEPS, turn, conditional=True)[1]
 
 
-def _diagonal(r: dict[tuple[int, int], Node], i: int, n: int) -> Node:
-    """1 + the sum over j of r_ji squared."""
-    total = scalar(1, r[0, 1])
-    for j in range(n):
-        if j != i:
-            total = apply("add", total, apply("mul", r[j, i], r[j, i]))
-    return total
+def _quadratic(r: Node, pairs: list[tuple[int, int]], n: int) -> tuple[Node, Node]:
+    """Q [batch, n, n] and its diagonal [batch, n]: -r_ji r_ij beside it, on it the sum over j of r_ji squared."""
+    place, one = np.zeros((len(pairs), n * n)), np.zeros(n * n)
+    for k, (i, j) in enumerate(pairs):
+        place[k, i * n + j], place[k, j * n + i], one[j * n + i] = 1, -1, 1
+    flat = dot(r, constant(place), ((), ()), ((1,), (0,)))
+    shape = (r.type.shape[0], n, n)
+    every = reshape(apply("add", flat, along(constant(one), 1, flat.type.shape)), shape)
+    diagonal = apply("reduce", apply("mul", every, every), monoid="add", axes=(1,))
+    beside = apply("neg", apply("mul", every, transpose(every, (0, 2, 1))))
+    on = broadcast(constant(np.eye(n, dtype=np.bool_)), shape, (1, 2))
+    return apply("where", on, broadcast(diagonal, shape, (0, 2)), beside), diagonal
+
+
+def _swept(q: Node, diagonal: Node, p: Node, qp: Node, pqp: Node) -> Node:
+    """p after one class at a time has taken its best value, the sum kept at 1."""
+    shape = p.type.shape
+    for i in range(int(shape[1])):
+        qi, di = column(qp, i), column(diagonal, i)
+        step = apply("div", apply("sub", pqp, qi), di)
+        whole = with_scalar("add", step, 1)
+        gain = apply("mul", step, apply("add", apply("mul", step, di), with_scalar("mul", qi, 2)))
+        pqp = apply("div", apply("div", apply("add", pqp, gain), whole), whole)
+        wide_step, wide = broadcast(step, shape, (0,)), broadcast(whole, shape, (0,))
+        row = reshape(build.take(q, 1, i, 1), shape)
+        qp = apply("div", apply("add", qp, apply("mul", wide_step, row)), wide)
+        own = along(constant(np.arange(int(shape[1])) == i), 1, shape)
+        p = apply("div", apply("where", own, apply("add", p, wide_step), p), wide)
+    return p
