@@ -31,7 +31,7 @@ from tcomp.passes.egraph.decode import Decoder
 from tcomp.passes.egraph.encode import Encoded, encode
 from tcomp.passes.egraph.schedule import Budget
 from tcomp.passes.egraph.solve import request_of
-from tcomp.passes.egraph.terms import Terms, dump, from_json
+from tcomp.passes.egraph.terms import EMPTY, Names, Terms, dump, elements, free_indices, from_json
 from tcomp.passes.egraph.windows import Window, may_match, windows
 from tcomp.passes.egraph.worker import Worker
 from tcomp.passes.rebuild import rebuilt
@@ -39,6 +39,7 @@ from tcomp.passes.rules.families import FAMILIES, RULES
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any] | None, str]]
 SECONDS = 15.0  # for one window; the worker is killed then
+LEAST = 10e-6  # seconds of products below which a window is not worth the time of solving it
 WORTH = 0.99  # of the cost as written, above which a window stays as it is
 _BUDGET = Budget()
 _worker = Worker()
@@ -86,15 +87,20 @@ def saturate(
     solved: MutableMapping[str, str] | None = None,
     budget: Budget = _BUDGET,
     worth: float = WORTH,
+    least: float = LEAST,
+    reassociates: bool = True,
 ) -> Module:
     """`module` with its windows rewritten, and the account of every window that was tried in `algebra`.
 
     ask: sends a request to a worker, by default to the process's own. solved: answers known, by default of this process.
-    worth: the part of its cost as written that a window may keep and still be rewritten.
+    worth: the part of its cost as written that a window may keep and still be rewritten. least: seconds that its products must
+    take for it to be tried. reassociates: whether sums may be taken in another order; nothing is done where not.
     """
     if module.stage != "graph" or module.func is None:
         raise Error("TC0401", f"`saturate` was given a module at stage {module.stage}", "graph")
-    solver = _Solver(ask or _worker.ask, _solved if solved is None else solved, budget, worth)
+    if not reassociates:
+        return module
+    solver = _Solver(ask or _worker.ask, _solved if solved is None else solved, budget, worth, least)
     found, account = _solutions(module.func, machine, solver)
     after = _rewritten(module, found) if found else module
     return replace(after, algebra=tuple(a.as_json() for a in account))
@@ -118,6 +124,7 @@ class _Solver:
     solved: MutableMapping[str, str]
     budget: Budget
     worth: float
+    least: float
 
     def answer(self, request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str, bool]:
         """The answer or None, why there is none, whether it was known."""
@@ -135,10 +142,11 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
     """Solve all windows; those that changed, and the account of all."""
     found, account = [], []
     for window, encoded in _encoded(func):
-        if not may_match(encoded.terms, RULES):
+        known = rates_of(machine, window.nodes[0].type.dtype.bytes)
+        if _least_time(encoded.terms, known) < solver.least or not may_match(encoded.terms, RULES):
             continue
         start = time.perf_counter()
-        rates = asdict(rates_of(machine, window.nodes[0].type.dtype.bytes))
+        rates = asdict(known)
         roots = [encoded.rows[n] for n in window.roots]
         request = request_of(encoded.terms, roots, rates, _rules_for(encoded.terms), solver.budget)
         answer, why, cached = solver.answer(request)
@@ -152,6 +160,19 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
             found.append(_solution(window, encoded, answer))
             trace.event("rule", name="saturate", window=account[-1].as_json())
     return found, account
+
+
+def _least_time(terms: Terms, rates: Rates) -> float:
+    """About the time of the sums of products of a window as written, in seconds, without the steps."""
+    free: list[Names] = []
+    total = 0.0
+    for op, attrs, kids in terms.rows:
+        below = [free[k] for k in kids]
+        free.append(free_indices(op, attrs, below))
+        if op == "ein" and attrs[0]:
+            moved = rates.element * sum(elements(terms.sizes, names) for names in below)
+            total += max(2.0 * elements(terms.sizes, EMPTY.union(*below)) / rates.flops, moved / rates.bandwidth)
+    return total
 
 
 def _rules_for(terms: Terms) -> list[str]:
