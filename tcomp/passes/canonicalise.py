@@ -19,6 +19,7 @@ broadcasts, then reshapes, by their distance to the results; elements that trans
 from __future__ import annotations
 
 from tcomp.ir.module import Module
+from tcomp.passes.canonical_control import CONTROL_RULES
 from tcomp.passes.canonical_domain import after_reshape, before_repeating, reduce_after_reshape, reduce_of_units
 from tcomp.passes.canonical_movement import MOVEMENT_RULES
 from tcomp.passes.canonical_pointwise import POINTWISE_RULES
@@ -28,6 +29,7 @@ from tcomp.passes.rebuild import rebuilt
 CANONICAL_RULES = joined(
     MOVEMENT_RULES,
     POINTWISE_RULES,
+    CONTROL_RULES,
     {"pointwise": (before_repeating, after_reshape), "reduce": (reduce_of_units, reduce_after_reshape)},
 )
 

@@ -102,6 +102,17 @@ def test_what_is_known_sinks_into_regions():
     assert graph.run(Func("f", (X, y), (item(loop, 0),), ("z",)), [x, x])[0][0] == 57
 
 
+def test_decided_control_flow_goes():
+    y = parameter("y", dt.f32, (3,))
+    then, orelse = Region((P0, P1), (apply("add", P0, P1),)), Region((P0, P1), (apply("mul", P0, P1),))
+    picked = [item(apply("cond", constant(np.bool_(flag)), X, y, then=then, orelse=orelse), 0) for flag in (True, False)]
+    loop = counted(0, DOUBLE, picked[0])
+    module = Module("graph", "f", Func("f", (X, y), (picked[1], item(loop, 0), item(loop, 1)), ("a", "b", "c")))
+    after = canonicalise(module)
+    check_meaning("canonicalise", module, after)
+    assert not any(n.op in ("cond", "loop") for n in after.func.nodes())
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_passes_keep_the_meaning_of_random_programs(seed):
     module = Module("graph", "random", Random(seed).func())
