@@ -10,7 +10,7 @@ from typing import Any
 
 from tcomp.frontend import indexing_syntax as _indexing  # noqa: F401 - registers x[...]
 from tcomp.frontend.eager import dual
-from tcomp.frontend.numpy_api import composed, creation, elementwise, products, reductions, selection  # noqa: F401
+from tcomp.frontend.numpy_api import blocks, composed, creation, elementwise, products, reductions, selection  # noqa: F401
 from tcomp.frontend.numpy_api import contraction as _contraction  # noqa: F401
 from tcomp.frontend.numpy_api import linalg as _linalg  # noqa: F401
 from tcomp.frontend.numpy_api.inspection import CONSTANTS, DTYPES, QUESTIONS

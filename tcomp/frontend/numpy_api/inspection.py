@@ -12,7 +12,7 @@ import numpy as np
 from tcomp.frontend import promotion
 from tcomp.frontend.registry import FUNCTIONS
 from tcomp.frontend.tracer import Traced, array, operand
-from tcomp.ir.dtype import to_numpy
+from tcomp.ir.dtype import STORED, to_numpy
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
@@ -121,6 +121,7 @@ DTYPES: dict[str, Any] = {
     **{n: getattr(np, n) for n in _NUMERIC},
     "bool": np.bool_,
     "bfloat16": ml_dtypes.bfloat16,
+    **{t.name: t.type for t in map(to_numpy, STORED)},
     "dtype": np.dtype,
     "ndarray": np.ndarray,
 }
