@@ -196,3 +196,86 @@ def test_attention_of_any_length(fused):
         q, k, v = rand(2, m, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2)
         want = np.zeros((2, m, 24)) if not n else attention(*wide(q, k, v), n=np)
         np.testing.assert_allclose(f(q, k, v), want, rtol=2e-5, atol=2e-5)
+
+
+# --- masks --------------------------------------------------------------------------------------------
+
+
+def masked(mask, fill=-np.inf):
+    def f(q, k, v, n=xp):
+        s = n.matmul(q, n.permute_dims(k, (0, 2, 1))) * 0.3
+        i, j = n.arange(s.shape[1])[:, None], n.arange(s.shape[2])[None, :]
+        return n.matmul(softmax(n.where(mask(i, j, n)[None], s, fill), n), v)
+
+    return f
+
+
+MASKS = {
+    "causal": lambda i, j, n: i >= j,
+    "strictly causal": lambda i, j, n: i > j,
+    "causal, aligned at the end": lambda i, j, n: j - i <= 40,
+    "sliding window": lambda i, j, n: (j <= i) & (i < j + 30),
+    "both sides": lambda i, j, n: n.abs(i - j) < 20,
+    "prefix": lambda i, j, n: j < 77,
+    "block diagonal": lambda i, j, n: i // 32 == j // 32,
+    "blocks and neighbours": lambda i, j, n: (j // 16 <= i // 16 + 1) & (j // 16 >= i // 16 - 1),
+    "either": lambda i, j, n: (j < 5) | (i - j == 3),
+    "not": lambda i, j, n: n.logical_not(j > i),
+    "scattered": lambda i, j, n: (i * 7 + j * 3) % 5 == 0,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("m, n", [(33, 33), (200, 200), (70, 200)])
+def test_masks(fused, name, m, n):
+    fused(rows=32, columns=64)
+    agrees(masked(MASKS[name]), rand(2, m, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2))
+
+
+@pytest.mark.parametrize("name", ["causal", "sliding window", "prefix", "blocks and neighbours"])
+def test_masks_of_any_length(fused, name):
+    fused(rows=32, columns=64)
+    f = masked(MASKS[name])
+    g = tcomp.jit(lambda q, k, v: f(q, k, v), dynamic={x: {1: "n"} for x in "qkv"})
+    for n in (1, 33, 64, 200):
+        q, k, v = rand(2, n, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2)
+        np.testing.assert_allclose(g(q, k, v), f(*wide(q, k, v), n=np), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float32])
+def test_a_mask_made_beforehand_is_arithmetic(fused, dtype):
+    fused(rows=32, columns=64)
+    tril = np.tril(np.ones((200, 200), bool))
+    mask = tril if dtype is bool else np.where(tril, 0, -np.inf).astype(np.float32)
+
+    def f(q, k, v, n=xp):
+        s = n.matmul(q, n.permute_dims(k, (0, 2, 1)))
+        s = n.where(n.asarray(mask)[None], s, -np.inf) if dtype is bool else s + n.asarray(mask)[None]
+        return n.matmul(softmax(s, n), v)
+
+    agrees(f, rand(2, 200, 16), rand(2, 200, 16, seed=1), rand(2, 200, 24, seed=2))
+    _, text = lowered(f, "f32[2, 200, 16]", "f32[2, 200, 16]", "f32[2, 200, 24]")
+    assert "200, 200" not in text and text.count("= dot(") == 2, "no mask is read; one loop without a test, one with"
+
+
+def test_causal_attention_skips_what_lies_right():
+    _, text = lowered(masked(MASKS["causal"]), *["f32[2, 512, 32]"] * 3)
+    first, second = (line for line in text.splitlines() if line.strip().startswith("for j"))
+    assert "0..256*(bi // 256)" in first and "256*(bi // 256)..bi + 32" in second
+
+
+def test_rows_without_columns_are_nan(fused):
+    fused(rows=32, columns=64)
+    f = masked(lambda i, j, n: j < i - 40)
+    agrees(f, rand(2, 200, 16), rand(2, 200, 16, seed=1), rand(2, 200, 24, seed=2))
+    f = masked(lambda i, j, n: (i * 7 + j * 3) % 5 * (i != 9) == 1)
+    agrees(f, rand(2, 33, 16), rand(2, 33, 16, seed=1), rand(2, 33, 24, seed=2))
+
+
+def test_additive_mask(fused):
+    def f(q, k, v, bias, n=xp):
+        return n.matmul(softmax(n.matmul(q, n.permute_dims(k, (0, 1, 3, 2))) + bias, n), v)
+
+    bias = rand(1, 1, 40, 70)
+    bias[0, 0, 3:, 50:] = -np.inf
+    agrees(f, rand(2, 3, 40, 16), rand(2, 3, 70, 16, seed=1), rand(2, 3, 70, 24, seed=2), bias)

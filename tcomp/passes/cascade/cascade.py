@@ -12,7 +12,7 @@ schedule to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tcomp.ir.dtype import bool_, f32, f64
@@ -22,7 +22,7 @@ from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.ir.types import TensorType
 from tcomp.passes.cascade import correction, order
 from tcomp.passes.cascade.correction import Transfer
-from tcomp.passes.cascade.elements import Elements, is_pointwise, row_operand, scalar_constant
+from tcomp.passes.cascade.elements import Elements, is_pointwise, is_row_reshape, lead_axes, row_operand, scalar_constant
 from tcomp.passes.cascade.expression import Step, factored, is_state, kinds, leaf, states, with_states
 
 Shape = tuple[Dim, ...]
@@ -87,10 +87,11 @@ def find(func: Func) -> tuple[tuple[Cascade, ...], tuple[Refusal, ...]]:
 
 @dataclass(slots=True)
 class _Region:
-    """What one chain of reductions reads: the pointwise work that depends on results or products, leaves, products."""
+    """What one stage reads: pointwise work that depends on results or products, movements between, leaves, products, stages."""
 
     work: set[Node] = field(default_factory=set)
     leaves: set[Node] = field(default_factory=set)
+    moves: set[Node] = field(default_factory=set)
     products: set[Node] = field(default_factory=set)
     stages: set[Node] = field(default_factory=set)
 
@@ -107,6 +108,7 @@ class _Search:
                 self.readers[o].append(n)
         self.results = frozenset(func.results)
         self.regions: dict[Node, _Region] = {}
+        self.depends: dict[tuple[Node, Shape], bool] = {}
 
     # --- chains ---------------------------------------------------------------------------------------
 
@@ -136,39 +138,49 @@ class _Search:
         seen: set[Node] = set()
         while stack:
             n = stack.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            if n.type.shape == domain and (row := row_operand(n)) is not None:
-                stack.append(row)
-            elif domain_of(n) == domain and n.op == "reduce":
-                region.stages.add(n)
-            elif (product := self.product_behind(n, domain)) is not None:
-                region.products.add(product)
-            elif is_pointwise(n) and self._depends(n, domain):
-                region.work.add(n)
-                stack.extend(n.operands)
-            elif n.type.shape == domain and scalar_constant(n) is None and n.op not in ("broadcast", "iota"):
-                region.leaves.add(n)
+            if n not in seen:
+                seen.add(n)
+                stack.extend(self._visited(n, domain, region))
         return region
+
+    def _visited(self, n: Node, domain: Shape, region: _Region) -> tuple[Node, ...]:
+        """Note what one value is to a region; what to look at next."""
+        if domain_of(n) == domain and n.op == "reduce":
+            region.stages.add(n)
+            return ()
+        product = self.product_behind(n, domain)
+        if product is not None:
+            region.products.add(product)
+            region.moves |= set(_path(n, product))
+            return ()
+        depends = self._depends(n, domain)
+        row = row_operand(n) if n.type.shape == domain else None
+        if depends and (row is not None or is_row_reshape(n, domain)):
+            region.moves.add(n)
+            return n.operands
+        if is_pointwise(n):
+            if depends:
+                region.work.add(n)
+            return n.operands
+        if n.type.shape == domain and scalar_constant(n) is None and n.op not in ("broadcast", "iota"):
+            region.leaves.add(n)
+        return ()
 
     def _depends(self, n: Node, domain: Shape) -> bool:
         """Whether a value reads a reduction over the domain, or a product that streams."""
-        stack, seen = [n], set()
-        while stack:
-            x = stack.pop()
-            if x in seen:
-                continue
-            seen.add(x)
-            row = row_operand(x) if x.type.shape == domain else None
-            if domain_of(x) == domain and x.op == "reduce":
-                return True
-            if self.product_behind(x, domain) is not None:
-                return True
-            if row is not None:
-                stack.append(row)
-            elif is_pointwise(x) and x.type.shape in (domain, domain[:-1]):
-                stack.extend(x.operands)
+        key = (n, domain)
+        if key not in self.depends:
+            self.depends[key] = self._reads_stage(n, domain)
+        return self.depends[key]
+
+    def _reads_stage(self, n: Node, domain: Shape) -> bool:
+        if (domain_of(n) == domain and n.op == "reduce") or self.product_behind(n, domain) is not None:
+            return True
+        if n.type.shape == domain and row_operand(n) is not None:
+            return self._depends(n.operands[0], domain)
+        near = n.type.shape == domain or lead_axes(n.type.shape, domain) is not None
+        if near and (is_pointwise(n) or is_row_reshape(n, domain)):
+            return any(self._depends(o, domain) for o in n.operands)
         return False
 
     def product_behind(self, n: Node, domain: Shape) -> Node | None:
@@ -193,29 +205,23 @@ class _Search:
             for o in (n, *n.operands)
         ):
             return "16-bit floats round between its reductions"
-        members = {*stages, *work, *products, *self._paths(work, products, domain)}
-        large = [n for n in (*work, *products) if n.type.shape != domain[:-1]]
-        for n in large:
-            if n in self.results or not all(r in members for r in self.readers[n]):
+        moves = set().union(*(self.regions[n].moves for n in stages))
+        members = {*stages, *work, *products}
+        for n in (*work, *products):
+            if lead_axes(n.type.shape, domain) is None and self._leaks(n, members | moves, moves):
                 return f"`{n.op}` of {n.type} is needed in memory"
         members |= self._private(members, domain)
-        members |= self._epilogues(members, stages, domain)
+        members |= self._epilogues(members, stages)
+        members |= {n for n in moves if not self._leaks(n, members | moves, moves)}
         if not self._convex(members):
             return "what it gives is read by what it needs"
         return self._built(domain, stages, frozenset(members), sorted(products, key=self.order.__getitem__))
 
-    def _paths(self, work: set[Node], products: set[Node], domain: Shape) -> set[Node]:
-        """Movements between members: broadcasts of rows, reshapes of products."""
-        found: set[Node] = set()
-        for n in self.nodes:
-            if n.type.shape == domain and row_operand(n) is not None and any(r in work for r in self.readers[n]):
-                found.add(n)
-            if n.op in ("reshape", "transpose") and self.product_behind(n, domain) in products:
-                found.add(n)
-                while n.operands[0] not in products:
-                    n = n.operands[0]
-                    found.add(n)
-        return found
+    def _leaks(self, n: Node, inside: set[Node], moves: set[Node]) -> bool:
+        """Whether something outside needs a value, directly or through the movements of a cascade."""
+        if n in self.results:
+            return True
+        return any(r not in inside or (r in moves and self._leaks(r, inside, moves)) for r in self.readers[n])
 
     def _private(self, members: set[Node], domain: Shape) -> set[Node]:
         """Pointwise values that only members read: computed where they are read."""
@@ -230,7 +236,7 @@ class _Search:
         """Whether a product reads `n` as it lies: then it is in memory."""
         return any(r.op == "dot" for r in self.readers[n] if r in members)
 
-    def _epilogues(self, members: set[Node], stages: list[Node], domain: Shape) -> set[Node]:
+    def _epilogues(self, members: set[Node], stages: list[Node]) -> set[Node]:
         """Pointwise work on results, of the shape of a stage's result, that reads nothing else that depends on them."""
         every = set(members)
         shapes = {s.type.shape for s in stages}
@@ -292,7 +298,8 @@ class _Search:
             if isinstance(stage, str):
                 return stage
             stages.append(stage)
-        outputs = tuple(n for n in self.nodes if n in members and self._is_output(n, members))
+        moves = {n for s in nodes for n in self.regions[s].moves}
+        outputs = tuple(n for n in self.nodes if n in members - moves and self._leaks(n, {*members, *moves}, moves))
         return Cascade(
             domain, members, tuple(stages), tuple(products), elements.leaves("x"), elements.leaves("p"),
             tuple((u, e) for e, u in table.items()), tuple(starts.values()), outputs,
@@ -328,8 +335,12 @@ class _Search:
         found = correction.transfer(core, starts)
         return found if isinstance(found, str) else Stage(n, result, monoid, found.basis, found, None, steps)
 
-    def _is_output(self, n: Node, members: frozenset[Node]) -> bool:
-        return n in self.results or any(r not in members for r in self.readers[n])
+
+def _path(n: Node, product: Node) -> Iterator[Node]:
+    """The movements from a product to the value of the domain that it is read as."""
+    while n is not product:
+        yield n
+        n = n.operands[0]
 
 
 def monoid_of(n: Node) -> str:

@@ -14,13 +14,29 @@ def is_pointwise(n: Node) -> bool:
     return OPS[n.op].kind == "pointwise" or n.op == "copy"
 
 
+def lead_axes(shape: Shape, domain: Shape) -> tuple[int | None, ...] | None:
+    """The axis of the domain that each axis of a value of its rows is (None: of size 1), or None where it is no such value."""
+    real = [a for a, d in enumerate(domain[:-1]) if d != 1]
+    mine = [k for k, d in enumerate(shape) if d != 1]
+    if [domain[a] for a in real] != [shape[k] for k in mine]:
+        return None
+    known = dict(zip(mine, real))
+    return tuple(known.get(k) for k in range(len(shape)))
+
+
 def row_operand(n: Node) -> Node | None:
-    """What a broadcast repeats along a new last axis: one value for each row."""
+    """What a broadcast repeats along its last axis: one value for each row, but for axes of size 1."""
     if n.op != "broadcast" or not n.type.shape:
         return None
-    rank = len(n.type.shape)
     x = n.operands[0]
-    return x if n["axes"] == tuple(range(rank - 1)) and x.type.shape == n.type.shape[:-1] else None
+    found = lead_axes(x.type.shape, n.type.shape)
+    same = found is not None and all(a is None or a == b for a, b in zip(found, n["axes"]))
+    return x if same else None
+
+
+def is_row_reshape(n: Node, domain: Shape) -> bool:
+    """Whether a value of the domain's rows is written with other axes of size 1."""
+    return n.op == "reshape" and all(lead_axes(x.type.shape, domain) is not None for x in (n, n.operands[0]))
 
 
 def scalar_constant(n: Node) -> Node | None:
@@ -28,6 +44,13 @@ def scalar_constant(n: Node) -> Node | None:
     while n.op in ("broadcast", "reshape"):
         n = n.operands[0]
     return n if n.op == "constant" and n["value"].array.size == 1 else None
+
+
+def _inverse(n: Node) -> Node | None:
+    """One over a constant, if it is a number that arithmetic can go on with."""
+    constant = scalar_constant(n)
+    value = None if constant is None or not n.type.dtype.is_float else float(constant["value"].array.reshape(()))
+    return tile.full(1 / value, n.type.dtype) if value and 1e-30 < abs(value) < 1e30 else None
 
 
 class Elements:
@@ -54,8 +77,10 @@ class Elements:
         row = row_operand(n)
         if row is not None and n.type.shape == self.domain:
             return self.of(row)
-        if n.op == "copy":
+        if n.op == "copy" or is_row_reshape(n, self.domain):
             return self.of(n.operands[0])
+        if n.op == "div" and n in self.members and (inverse := _inverse(n.operands[1])) is not None:
+            return tile.pointwise("mul", self.of(n.operands[0]), inverse)
         if is_pointwise(n) and n in self.members:
             return tile.pointwise(n.op, *map(self.of, n.operands), **dict(n.attrs))
         return self._leaf(n)

@@ -16,11 +16,13 @@ from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.stmts import Alloc, By, Carry, For, Grid, GridAxis, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
+from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.fusion import Group
 from tcomp.passes.names import loop_variable
 from tcomp.passes.tiles import swap
 from tcomp.schedule.analytic import choose_cascade
-from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, stretched, whole_load
+from tcomp.schedule.lower.cascade_mask import pieces
+from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, row_position, stretched, whole_load
 from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, finals, slot_type, slots
 from tcomp.schedule.lower.loops import finish
 from tcomp.schedule.lower.nest import counter
@@ -55,7 +57,8 @@ class Kernelled:
             phases += [self._pack_phase(p) for p in plan.products]
         phases += self._split_phases() if choice.parts > 1 else [self._whole_phase()]
         reader = plan.reader
-        low = finish(self.name, reader, dict(reader.inputs), self.outputs, self.nodes, tuple(phases), plan.ctx)
+        inputs = {n: b for n, b in reader.inputs.items() if n not in plan.unread}
+        low = finish(self.name, reader, inputs, self.outputs, self.nodes, tuple(phases), plan.ctx)
         kernel = replace(low.kernel, workspace=(*low.kernel.workspace, *self.workspace))
         return replace(low, kernel=kernel)
 
@@ -78,8 +81,7 @@ class Kernelled:
         axes, at, i, rows = self._axes("b")
         body: list[Stmt] = []
         block = _Block(self, at, i, rows, body)
-        last = block.loop(0, self.plan.length)
-        block.store(last)
+        block.store(block.loops(0, self.plan.length))
         return Grid(tuple(axes), tuple(body))
 
     def _split_phases(self) -> list[Grid]:
@@ -92,7 +94,7 @@ class Kernelled:
         s = counter("part", parts)
         block = _Block(self, at, i, rows, body)
         lo = index.mul(s, size)
-        last = block.loop(lo, index.minimum(index.add(lo, size), plan.length))
+        last = block.loops(lo, index.minimum(index.add(lo, size), plan.length))
         kept = {slot: self._part_buffer(slot, parts) for slot in slots(plan)}
         for slot, buffer in kept.items():
             body.append(Store(block.part(buffer, s, i, rows), last[slot], WIDE if last[slot].type.rank == 2 else By((LANES,))))
@@ -144,6 +146,12 @@ class Kernelled:
         return Grid(tuple(grid), body)
 
 
+def _runs(lo: Dim, hi: Dim) -> bool:
+    """Whether a loop may have an iteration."""
+    count = index.bounds(index.sub(hi, lo))[1]
+    return count is None or count > 0
+
+
 def _uses(e: Node, axis: Dim) -> bool:
     return isinstance(axis, Node) and any(n is axis for n in walk([e]))
 
@@ -166,7 +174,7 @@ class _Block:
 
     def __init__(self, kernel: Kernelled, at: Mapping[int, Dim], i: Dim, rows: Dim, body: list[Stmt]) -> None:
         self.kernel, self.plan, self.at, self.rows, self.body = kernel, kernel.plan, at, rows, body
-        self.row = index.add(i, tile.axis(0, rows))
+        self.first, self.row = i, index.add(i, tile.axis(0, rows))
         self.lefts: dict[str, Node] = {}
 
     def part(self, buffer: Buffer, s: Dim, i: Dim, rows: Dim) -> Node:
@@ -183,8 +191,25 @@ class _Block:
 
     # --- the loop over what streams -------------------------------------------------------------------
 
-    def loop(self, lo: Dim, hi: Dim, tag: str = "", init: Tiles | None = None) -> Tiles:
-        """The loop over columns lo..hi; the slots after it."""
+    def loops(self, lo: Dim, hi: Dim) -> Tiles:
+        """The loops over those of columns lo..hi that masks leave; the slots after them."""
+        plan = self.plan
+        if plan.visited is None or plan.choice.parts > 1:
+            return self.loop(lo, hi, "", None, True)
+        values: dict[Node, tuple[Dim, Dim]] = {}
+        row = None if plan.row is None else plan.axes[plan.row]
+        if isinstance(row, Node):
+            values[row] = (self.first, index.add(self.first, index.sub(self.rows, 1)))
+        values |= {a: (self.at[k], self.at[k]) for k in plan.batch if isinstance(a := plan.axes[k], Node)}
+        state: Tiles | None = None
+        found = pieces(plan.visited, values, plan.length, plan.choice.columns)
+        for k, piece in enumerate([p for p in found if _runs(p.lo, p.hi)] or found[-1:]):
+            state = self.loop(piece.lo, piece.hi, "abc"[k], state, piece.masked)
+        assert state is not None
+        return state
+
+    def loop(self, lo: Dim, hi: Dim, tag: str, init: Tiles | None, masked: bool) -> Tiles:
+        """The loop over columns lo..hi; the slots after it. masked: with the masks' tests."""
         plan = self.plan
         self._keep_lefts(tag)
         step = plan.choice.columns
@@ -194,7 +219,7 @@ class _Block:
         j = loop_variable(f"j{tag}", lo, hi, step)
         columns = extent if single else step if index.divisible(extent, step) else index.minimum(step, index.sub(hi, j))
         at_j: Dim = lo if single else j
-        inner = _Columns(self, tag, at_j, columns, inside, index.sub(index.minimum(index.add(at_j, step), hi), lo))
+        inner = _Columns(self, tag, at_j, columns, inside, index.sub(index.minimum(index.add(at_j, step), hi), lo), masked)
         yields = inner.run()
         self.body.append(For(j, lo, hi, step, tuple(inner.body), carry, yields))
         return after
@@ -229,10 +254,9 @@ class _Block:
 
     def _store_one(self, n: Node, buffer: Buffer, results: Mapping[Node, Node]) -> None:
         plan = self.plan
-        lead = plan.axes[:-1]
         values = plan.bound(self.at, self.row, 0)
-        wide = len(n.type.shape) == len(plan.axes)
-        axes = (*lead, index.symbol("@out", 0, None)) if wide else lead
+        wide = lead_axes(n.type.shape, plan.cascade.domain) is None
+        axes = (*plan.axes[:-1], index.symbol("@out", 0, None)) if wide else row_position(n.type.shape, plan.cascade, plan.axes)
         extents: tuple[Dim, ...] = (self.rows, n.type.shape[-1]) if wide else (self.rows,)
         if wide and isinstance(axes[-1], Node):
             values[axes[-1]] = tile.axis(1, n.type.shape[-1])
@@ -247,8 +271,8 @@ class _Block:
 class _Columns:
     """One step of the loop: a block of rows by columns of the domain."""
 
-    def __init__(self, block: _Block, tag: str, j: Dim, columns: Dim, inside: Tiles, seen: Dim) -> None:
-        self.seen = seen
+    def __init__(self, block: _Block, tag: str, j: Dim, columns: Dim, inside: Tiles, seen: Dim, masked: bool) -> None:
+        self.seen, self.masked = seen, masked
         self.block, self.plan, self.tag, self.j, self.columns, self.inside = block, block.plan, tag, j, columns, inside
         self.body: list[Stmt] = []
         self.extents = (block.rows, columns)
@@ -331,7 +355,7 @@ class _Columns:
 
     def _contribution(self, k: int, i: int, states: dict[Node, Node], corrected: Node) -> Node:
         stage = self.plan.cascade.stages[k]
-        element = self._element(stage.basis[i], states)
+        element = self._element(self._unmasked(self.plan.elements[k][i]), states)
         if not stage.is_product:
             return tile.pointwise(stage.monoid, corrected, tile.reduce(stage.monoid, stretched(element, self.extents), 1))
         second = self.plan.seconds[k]
@@ -343,13 +367,18 @@ class _Columns:
         row = self.plan.ctx.machine.intrinsic(stage.result.type.dtype)
         return tile.dot(self._tile(element), right, corrected, row.name)
 
+    def _unmasked(self, e: Node) -> Node:
+        """An element without the tests that hold in this loop, or with plain ones."""
+        return swap(e, {m: tested if self.masked else m.operands[1] for m, tested in self.plan.masks.items()})
+
     def _element(self, e: Node, states: Mapping[Node, Node]) -> Node:
         """The tile of an element at these states: a name where a product needs it too."""
         near = {u: tile.expand(t, 1) if t.type.rank == 1 else t for u, t in (*states.items(), *self.given.items())}
         found = swap(e, {**self.streamed, **near})
         if found in self.kept:
             return self.kept[found]
-        if any(s.is_product and e in s.basis for s in self.plan.cascade.stages):
+        products = (k for k, s in enumerate(self.plan.cascade.stages) if s.is_product)
+        if any(e in map(self._unmasked, self.plan.elements[k]) for k in products):
             return self._tile(found)
         return found
 

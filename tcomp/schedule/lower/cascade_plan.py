@@ -10,15 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tcomp.ir import index, tile
+from tcomp.ir.dtype import bool_
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.types import TileType
+from tcomp.passes.cascade import expression as ex
 from tcomp.passes.cascade.cascade import Cascade, Stage
+from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.tiles import swap
 from tcomp.schedule.choice import CascadeChoice
+from tcomp.schedule.lower.cascade_mask import Interval, comparison, interval, masks
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.parts import Context
-from tcomp.schedule.lower.reading import Reader
+from tcomp.schedule.lower.reading import Reader, loads
 from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
 from tcomp.schedule.space import CascadeProblem
 
@@ -47,7 +51,11 @@ class Second:
 
 @dataclass(slots=True)
 class Plan:
-    """A cascade to emit. row: the number of the row axis, None where there is none."""
+    """A cascade to emit. row: the number of the row axis, None where there is none. elements: of each stage's accumulators.
+
+    visited: the columns of each row that its masks leave; masks: those whose test is not needed inside, each with a test of
+    positions; unread: constants that became comparisons.
+    """
 
     cascade: Cascade
     ctx: Context
@@ -58,7 +66,11 @@ class Plan:
     seconds: dict[int, Second]
     streamed: dict[Node, Node]
     rows: dict[Node, Node]
+    elements: list[list[Node]]
     choice: CascadeChoice = field(default_factory=lambda: CascadeChoice(1, 1))
+    visited: Interval | None = None
+    masks: dict[Node, Node] = field(default_factory=dict)
+    unread: set[Node] = field(default_factory=set)
 
     @property
     def length(self) -> Dim:
@@ -90,11 +102,70 @@ def plan_of(cascade: Cascade, ctx: Context) -> Plan:
     for k, p in enumerate(cascade.products):
         reader.local[p] = _noting(p, f"score{k}", places)
     streamed = {x: reader.read(n, axes) for x, n in cascade.streamed}
-    rows = {x: reader.read(n, axes[:-1]) for x, n in cascade.rows}
+    unread: set[Node] = set()
+    compared = {x: _compared(reader, e, axes, unread) for x, e in streamed.items()}
+    chosen = {x: e for x, e in compared.items() if e.op == "where"}
+    tests = {x: ex.leaf("x", 2000 + k, bool_) for k, x in enumerate(chosen)}
+    streamed = {**compared, **{tests[x]: e.operands[0] for x, e in chosen.items()}}
+    known = {x: tile.pointwise("where", tests[x], *e.operands[1:]) for x, e in chosen.items()}
+    elements = [[swap(b, known) for b in s.basis] for s in cascade.stages]
+    rows = {x: reader.read(n, row_position(n.type.shape, cascade, axes)) for x, n in cascade.rows}
     products = [_product(reader, p, f"score{k}", k, places[p]) for k, p in enumerate(cascade.products)]
     seconds = {k: _second(reader, s, axes, k) for k, s in enumerate(cascade.stages) if s.is_product}
     shared = [p.right for p in products] + [s.element for s in seconds.values()]
-    return Plan(cascade, ctx, reader, axes, _row_axis(cascade, axes, shared), products, seconds, streamed, rows)
+    plan = Plan(cascade, ctx, reader, axes, _row_axis(cascade, axes, shared), products, seconds, streamed, rows, elements)
+    plan.unread |= unread
+    _find_masks(plan)
+    return plan
+
+
+def _find_masks(plan: Plan) -> None:
+    """What the masks leave. Sums are scaled by what was seen of all columns: where states come from sums none is left out."""
+    c = plan.cascade
+    column = plan.axes[-1]
+    if any(
+        isinstance(n["name"], str) and n["name"][0] == "m"
+        for _, e in c.states
+        for n in walk([e])
+        if n.op == "ref" and _is_sum(c, n)
+    ):
+        return
+    for mask in masks(c, plan.elements):
+        condition = swap(mask.operands[0], {**plan.streamed, **plan.rows})
+        found = interval(condition, column, plan.length)
+        if found is None:
+            continue
+        plan.visited = found if plan.visited is None else plan.visited.meet(found)
+        if found.exact:
+            test = ex.leaf("x", 1000 + len(plan.masks), bool_)
+            plan.streamed[test] = found.test(column, plan.length)
+            plan.masks[mask] = tile.pointwise("where", test, *mask.operands[1:])
+
+
+def _is_sum(c: Cascade, result: Node) -> bool:
+    return any(s.result is result and s.monoid == "add" for s in c.stages)
+
+
+def _compared(reader: Reader, e: Node, axes: tuple[Dim, ...], unread: set[Node]) -> Node:
+    """`e` with constants of the domain's rows by what streams as comparisons of positions, where they are: noted in `unread`."""
+    known = {b: n for n, b in reader.inputs.items() if n.op == "constant" and n.type.rank == 2}
+    found: dict[Node, Node] = {}
+    for n in loads([e]):
+        w = tile.window(n)
+        row, column = (*w.positions, 0, 0)[:2]
+        if w.buffer in known and column is axes[-1] and row in axes[:-1]:
+            made = comparison(known[w.buffer]["value"].array, row, column)
+            if made is not None:
+                found[n] = made
+                unread.add(known[w.buffer])
+    return swap(e, found)
+
+
+def row_position(shape: tuple[Dim, ...], cascade: Cascade, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Where a value of the domain's rows is read."""
+    found = lead_axes(shape, cascade.domain)
+    assert found is not None
+    return tuple(0 if a is None else axes[a] for a in found)
 
 
 def _noting(p: Node, name: str, places: dict[Node, tuple[Dim, ...]]) -> Callable[[tuple[Dim, ...]], Node]:
