@@ -60,8 +60,7 @@ def outcome(module: Module, inputs: list[np.ndarray]) -> list[np.ndarray] | str:
     """The results, or the code of the error of the call."""
     try:
         if module.stage == "graph":
-            assert module.func is not None
-            return graph_interp.run(module.func, inputs)
+            return graph_interp.run(module.graph("a trial"), inputs)
         return tile_interp.run_main(module, inputs)
     except Error as e:
         return e.code
@@ -70,8 +69,7 @@ def outcome(module: Module, inputs: list[np.ndarray]) -> list[np.ndarray] | str:
 def random_inputs(module: Module, rng: np.random.Generator) -> list[np.ndarray]:
     """One array for each input: floats of a normal distribution, integers from 0 to 2."""
     if module.stage == "graph":
-        assert module.func is not None
-        types = [p.type for p in module.func.params]
+        types = [p.type for p in module.graph("a trial").params]
     else:
         assert module.main is not None
         types = [TensorType(b.dtype, b.shape) for b in module.main.inputs]
@@ -86,13 +84,8 @@ def _random(t: TensorType, rng: np.random.Generator) -> np.ndarray:
 
 
 def _size(d: Dim) -> int:
-    """A trial size that the symbol's bounds allow."""
-    values = {}
-    for s in index.symbols([d]):
-        lo, hi = s["lo"] or 0, s["hi"]
-        size = -(-max(SIZE, lo) // s["multiple"]) * s["multiple"]
-        values[s["name"]] = size if hi is None else min(size, hi // s["multiple"] * s["multiple"])
-    return index.evaluate(d, values)
+    """A trial size that the symbols' bounds allow."""
+    return index.evaluate(d, {s["name"]: index.nearest(s, SIZE) for s in index.symbols([d])})
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:

@@ -253,6 +253,26 @@ def test_opt_of_what_is_no_dump(data, tmp_path, capsys):
     assert "TC0301" in capsys.readouterr().err
 
 
+ADD = """module @f stage graph target cpu
+func @f (%x : f32[3]) -> (y = %add)
+  %add : f32[3] = add %x, %x
+"""
+
+
+def test_opt_verifies_what_it_reads(tmp_path, capsys):
+    (tmp_path / "m.tc").write_text(ADD.replace("%add : f32[3]", "%add : f32[4]"))
+    for passes in ([], ["--passes", "fold"]):
+        assert invoke(["opt", str(tmp_path / "m.tc"), *passes]) == 1
+        assert "declared f32[4], inferred f32[3]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("passes", ["place", "expand", "memory_plan", "lower,lower", "lower,fold", "lower,expand"])
+def test_passes_at_a_stage_that_they_do_not_take(passes, tmp_path, capsys):
+    (tmp_path / "m.tc").write_text(ADD)
+    assert invoke(["opt", str(tmp_path / "m.tc"), "--passes", passes]) == 1
+    assert "TC0401" in capsys.readouterr().err
+
+
 def test_doctor(capsys):
     assert invoke(["doctor", "--json"]) == 0
     assert {f["what"]: f["ok"] for f in json.loads(capsys.readouterr().out)}["a small program"] is True

@@ -45,11 +45,13 @@ def transform(file: str, names: list[str], output: str | None) -> None:
     from tcomp import driver
     from tcomp.ir.dump import load_dump, save_dump
     from tcomp.ir.printer import print_module
+    from tcomp.ir.verify import verify
 
     try:
         module = load_dump(Path(file))
     except UnicodeDecodeError:
         raise Error("TC0301", f"{file} is not text", "a dump, as TCOMP_DUMP writes it") from None
+    verify(module)
     result = driver.run_passes(module, tuple(names))
     if output is None:
         click.echo(print_module(result), nl=False)

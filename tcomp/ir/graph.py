@@ -90,6 +90,16 @@ def reduce_keep(x: Node, monoid: str, axes: tuple[int, ...]) -> Node:
     return broadcast(small, x.type.shape, kept)
 
 
+def uniform(n: Node) -> np.ndarray | None:
+    """The element (of rank 0) that all of `n` are: of a constant of one element, however it is repeated; None where unknown."""
+    while n.op in ("broadcast", "reshape"):
+        n = n.operands[0]
+    if n.op != "constant" or n["value"].array.size != 1:
+        return None
+    element: np.ndarray = n["value"].array.reshape(())
+    return element
+
+
 def tensor(dtype: DType, *shape: Dim) -> TensorType:
     return TensorType(dtype, shape)
 

@@ -45,6 +45,13 @@ def loop_symbol(name: str, lo: Dim, hi: Dim, step: int = 1) -> Node:
     return symbol(name, low, high, math.gcd(multiple_of(lo), step))
 
 
+def nearest(symbol: Node, value: int) -> int:
+    """The value next to `value` that a symbol can have: the multiple above it, within its bounds."""
+    lo, hi, m = symbol["lo"], symbol["hi"], symbol["multiple"]
+    value = -(-(value if lo is None else max(value, lo)) // m) * m
+    return value if hi is None else min(value, hi // m * m)
+
+
 def as_node(x: Dim) -> Node:
     """`x` as a node, for use as an operand."""
     return x if isinstance(x, Node) else node("affine", (), (("coefficients", ()), ("constant", int(x))), INDEX)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.errors import Error
 from tcomp.ir.graph import Func
 from tcomp.ir.stmts import Kernel, Main
 
@@ -36,4 +37,17 @@ class Module:
     cascades: tuple[dict[str, Any], ...] = ()
 
     def kernel(self, name: str) -> Kernel:
+        """The kernel of this name, which is one of the module's."""
         return next(k for k in self.kernels if k.name == name)
+
+    def require(self, stage: str, user: str) -> None:
+        """TC0401 unless the module is at this stage. user: the pass that takes it."""
+        if self.stage != stage:
+            raise Error("TC0401", f"{user} of a module at stage {self.stage}", f"stage {stage}")
+
+    def graph(self, user: str) -> Func:
+        """The function of a module at stage GRAPH; TC0401 for another. user: who asks for it."""
+        self.require("graph", user)
+        if self.func is None:
+            raise Error("TC0401", f"{user} of a module without a function", "a function")
+        return self.func

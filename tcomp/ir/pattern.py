@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.ir.dtype import to_numpy
+from tcomp.ir.graph import uniform
 from tcomp.ir.lexer import Cursor, rows
 from tcomp.ir.literals import read_float
 from tcomp.ir.node import Node
@@ -165,12 +166,8 @@ def _match_attributes(p: Call, n: Node, found: Bindings) -> Bindings | None:
 
 def _is_number(n: Node, value: float) -> bool:
     """Whether every element of `n` is this value, the sign of zero included."""
-    while n.op in ("broadcast", "reshape"):
-        n = n.operands[0]
-    if n.op != "constant" or n["value"].array.size != 1:
-        return False
-    element = n["value"].array.reshape(())[()]
-    return bool(element == value) and bool(np.signbit(np.float64(element)) == np.signbit(value))
+    element = uniform(n)
+    return element is not None and bool(element == value) and bool(np.signbit(np.float64(element)) == np.signbit(value))
 
 
 # --- building ------------------------------------------------------------------------------------------

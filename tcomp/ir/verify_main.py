@@ -268,7 +268,6 @@ class Memory:
             at = [tuple(index.evaluate(d, self._with_loops(values)) for d in ends) for values in samples(self.main.symbols)]
             self.spans[s.buffer.name] = [(b, e) for b, e in at]
 
-
     def _with_loops(self, values: dict[str, int]) -> dict[str, int]:
         """The values, and the variables of the loops around in their last turn."""
         out = dict(values)
@@ -280,17 +279,9 @@ class Memory:
 @cache
 def samples(symbols: tuple[Node, ...]) -> tuple[dict[str, int], ...]:
     """Values that the symbols may have together: all alike, then each large alone."""
-    alike = [{s["name"]: _legal(s, v) for s in symbols} for v in SAMPLES]
-    alone = [{s["name"]: _legal(s, 300 if s is one else 1) for s in symbols} for one in symbols]
+    alike = [{s["name"]: index.nearest(s, v) for s in symbols} for v in SAMPLES]
+    alone = [{s["name"]: index.nearest(s, 300 if s is one else 1) for s in symbols} for one in symbols]
     return tuple(alike + alone) if symbols else ({},)
-
-
-def _legal(symbol: Node, value: int) -> int:
-    """The value nearest to `value` that the symbol may have."""
-    m = symbol["multiple"]
-    low = -(-(symbol["lo"] if symbol["lo"] is not None else value) // m) * m
-    value = max(low, value // m * m)
-    return value if symbol["hi"] is None else max(low, min(value, symbol["hi"] // m * m))
 
 
 def _constant_faults(module: Module, main: Main) -> Iterator[Fault]:

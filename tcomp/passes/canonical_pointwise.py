@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tcomp.ir.dtype import DType
+from tcomp.ir.graph import uniform
 from tcomp.ir.node import Node
 from tcomp.ir.ops import MONOIDS
 from tcomp.passes.normal import Normaliser, RuleFunction, by_root, joined
@@ -17,16 +18,9 @@ from tcomp.passes.rules.identities import IDENTITIES
 _DUAL = {"max": "min", "min": "max", "and": "or", "or": "and"}
 
 
-def scalar_value(n: Node) -> np.ndarray | None:
-    """The one value that all elements of `n` have, as an array of rank 0, where it is known."""
-    while n.op in ("broadcast", "reshape") and n.operands[0].type.rank == 0:
-        n = n.operands[0]
-    return n["value"].array if n.op == "constant" and n.type.rank == 0 else None
-
-
 def _is_identity(n: Node, monoid: str) -> bool:
     """Whether all of `n` is the identity of a monoid, with its sign."""
-    found = scalar_value(n)
+    found = uniform(n)
     return (
         found is not None and found.tobytes() == np.asarray(MONOIDS[monoid].identity(n.type.dtype)).astype(found.dtype).tobytes()
     )

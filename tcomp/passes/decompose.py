@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcomp.ir.graph import attributes, transpose
+from tcomp.ir.graph import attributes, transpose, uniform
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node, with_operands
 from tcomp.ir.ops import apply, item
@@ -91,13 +91,7 @@ def _item(n: Node, operands: Operands) -> Node:
 
 def _pow(n: Node, operands: Operands) -> Node:
     x, exponent = operands
-    return apply("mul", x, x) if _is_two(exponent) else with_operands(n, operands)
-
-
-def _is_two(n: Node) -> bool:
-    while n.op in ("broadcast", "reshape"):
-        n = n.operands[0]
-    return n.op == "constant" and n["value"].array.size == 1 and bool(n["value"].array.reshape(())[()] == 2)
+    return apply("mul", x, x) if uniform(exponent) == 2 else with_operands(n, operands)
 
 
 def _cast(n: Node, operands: Operands) -> Node:

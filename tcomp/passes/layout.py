@@ -39,8 +39,7 @@ def layout(module: Module) -> Module:
 
 def transposed_bytes(module: Module) -> int:
     """How many bytes of computed values and parameters the program transposes."""
-    assert module.func is not None
-    nodes = deep_walk(module.func.results)
+    nodes = deep_walk(module.graph("`layout`").results)
     return sum(_size(n) for n in nodes if n.op == "transpose" and n.operands[0].op != "constant")
 
 

@@ -39,8 +39,9 @@ FINE = 16 * ALIGNMENT  # multiples from here on are rounded up: a sixteenth is l
 
 
 def memory_plan(module: Module) -> Module:
-    """`module` with main's memory and its launches' order planned; planning again gives the same."""
-    assert module.main is not None, "there is no main to plan"
+    """`module` with main's memory and its launches' order planned; planning again gives the same. TC0401 if there is no main."""
+    if module.main is None:
+        raise Error("TC0401", f"`memory_plan` of a module at stage {module.stage} without main", "a module that was lowered")
     main = _outputs_in_place(module.main)
     main = replace(main, body=_with_workspace(module, main, main.body))
     flow = flow_of(module, main)

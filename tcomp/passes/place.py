@@ -33,8 +33,7 @@ MOVED = ("reduce", "expand", "scan", "last", "fold")  # their operand is not rea
 
 def place(module: Module) -> Module:
     """The module with all tile values in buffers. Raises TC0401 unless it is at stage TILE, TC0302 for what has no place."""
-    if module.stage != "tile":
-        raise Error("TC0401", f"`place` of a module at stage {module.stage}", "stage tile")
+    module.require("tile", "`place`")
     return replace(module, stage="placed", kernels=tuple(map(place_kernel, module.kernels)))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcomp.errors import Error
 from tcomp.ir.loc import Locs
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node, node, rewrite
@@ -23,9 +22,7 @@ _SOURCES = frozenset(["parameter", "constant"])
 
 def rebuilt(module: Module, change: Change) -> Module:
     """`module` with `change(old, new operands)` for every node of its function. TC0401 where it is not a GRAPH."""
-    if module.stage != "graph" or module.func is None:
-        raise Error("TC0401", f"a pass over GRAPH was given a module at stage {module.stage}", "graph")
-    func = module.func
+    func = module.graph("a pass over GRAPH")
     locs = Locs(dict(func.locs.table))
     known: set[Node] = set(func.params)
 

@@ -18,9 +18,9 @@ DEPTH = 32  # operations between a transpose and the values that exist in its or
 
 def untransposed(module: Module, m: Normaliser) -> Module:
     """`module` with transposes of pointwise work replaced by work on transposed values that exist; `m` makes normal nodes."""
-    assert module.func is not None
-    nodes = module.func.nodes()
-    readers: dict[Node, int] = dict.fromkeys(module.func.results, 2)  # results are needed as they are
+    func = module.graph("`layout`")
+    nodes = func.nodes()
+    readers: dict[Node, int] = dict.fromkeys(func.results, 2)  # results are needed as they are
     for n in nodes:
         for o in n.operands:
             readers[o] = readers.get(o, 0) + 1

@@ -25,8 +25,7 @@ from tcomp.passes.tiles import loads, swap
 
 def expand(module: Module) -> Module:
     """The module in register form. Raises TC0401 unless it is at stage PLACED, TC0302 for what cannot be cut."""
-    if module.stage != "placed":
-        raise Error("TC0401", f"`expand` of a module at stage {module.stage}", "stage placed")
+    module.require("placed", "`expand`")
     return replace(module, stage="reg", kernels=tuple(map(expand_kernel, module.kernels)))
 
 

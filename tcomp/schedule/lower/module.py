@@ -27,8 +27,7 @@ from tcomp.schedule.lower.segments import segments
 
 def lower(module: Module, machine: Machine, reassociates: bool = True) -> Module:
     """The TILE module of a canonical GRAPH module. reassociates: whether dependent reductions may become one pass."""
-    assert module.func is not None
-    func = module.func
+    func = module.graph("`lower`")
     program = Program(func, machine, reassociates)
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
     outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, func.visible))
