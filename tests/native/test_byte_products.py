@@ -1,9 +1,12 @@
 """Products of bytes in compiled code: exact for every mix of signs, zero point and tail, by each instruction."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tcomp.api import Compiler
+from tcomp import driver
+from tcomp.api import Compiler, link
 from tcomp.codegen.llvm.machines import machine_for
 from tcomp.driver import stages_of
 from tcomp.frontend.jit import Options
@@ -120,3 +123,21 @@ def test_weights_are_dequantised_as_they_are_taken(m, n):
     a = rng.standard_normal((m, 160)).astype(np.float32)
     got = Compiler(use_cache=False)(func, Options()).run({"x": a, "w": q, "s": scale})["y"]
     np.testing.assert_allclose(got, a @ ((q.astype(np.float32) - 8) * np.repeat(scale, 16, 0)), rtol=1e-4, atol=1e-4)
+
+
+@KINDS
+@pytest.mark.parametrize("hidden", [(), ("avx512vnni",), ("avx512vnni", "avxvnni"), ("avx512vnni", "avxvnni", "avx512bw")])
+def test_every_instruction(kinds, hidden, monkeypatch):
+    """What this machine has, and what it would use without."""
+    machine, target = machine_for("cpu")
+    less = replace(machine, features=machine.features - set(hidden), family="fma256" if hidden else machine.family)
+    if less.words() is None:
+        pytest.skip("no products of bytes on this machine")
+    monkeypatch.setattr(driver, "machine_for", lambda name: (less, target))
+    a, b = numbers(kinds[0], 15, 83), numbers(kinds[1], 83, 50, seed=1)
+    x, y = parameter("x", dt.ALL[kinds[0]], a.shape), parameter("y", dt.ALL[kinds[1]], b.shape)
+    func = Func("f", (x, y), (product(x, y),), ("p",))
+    modules = stages_of(func, Options())
+    assert f"@{less.words().name}" in print_module(modules["tile"])
+    got = link(driver.artifact_of(modules, Options())).run({"x": a, "y": b})["p"]
+    np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
