@@ -26,12 +26,40 @@ class Collapsed:
     buffers: Mapping[Buffer, Buffer]
 
 
+Move = tuple[tuple[Dim, ...], Dim]  # elements that each axis moves an address by, and the address at the origin
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """A merge under way. moves: of each load (None: not by steps); blocks: the old axes of each new one; dims: the new sizes;
+    values: what each old axis is in terms of the new ones."""
+
+    moves: Mapping[Node, Move | None]
+    blocks: tuple[tuple[int, ...], ...]
+    dims: tuple[Dim, ...]
+    values: Mapping[Node, Dim]
+
+    def steps(self, move: Move) -> tuple[Dim, ...]:
+        """How far an address moves along each new axis."""
+        return tuple(move[0][b[-1]] for b in self.blocks)
+
+
 def collapse(dims: tuple[Dim, ...], expressions: Sequence[Node], fixed: frozenset[int] = frozenset()) -> Collapsed:
     """The domain `dims` with all axes merged that can be. An axis k in `fixed` is never merged with axis k - 1."""
     axes = domain_axes(dims)
     leaves = [n for n in walk(expressions) if n.op == "load"]
     moves = {n: strides(n, axes) for n in leaves}
-    stuck = _stuck_axes(expressions, moves, axes)
+    blocks = _blocks(dims, fixed, _stuck_axes(expressions, moves, axes), moves)
+    new_dims = tuple(index.product(dims[k] for k in b) for b in blocks)
+    merge = _Merge(moves, blocks, new_dims, _old_axes(dims, blocks, domain_axes(new_dims)))
+    buffers = _new_buffers(leaves, merge)
+    return Collapsed(new_dims, blocks, tuple(_rewritten(e, merge, buffers) for e in expressions), buffers)
+
+
+def _blocks(
+    dims: tuple[Dim, ...], fixed: frozenset[int], stuck: set[int], moves: Mapping[Node, Move | None]
+) -> tuple[tuple[int, ...], ...]:
+    """The old axes of each new one."""
     blocks: list[list[int]] = []
     for k, d in enumerate(dims):
         if d == 1 and k not in fixed:
@@ -40,12 +68,7 @@ def collapse(dims: tuple[Dim, ...], expressions: Sequence[Node], fixed: frozense
             blocks[-1].append(k)
         else:
             blocks.append([k])
-    new_dims = tuple(index.product(dims[k] for k in b) for b in blocks)
-    frozen = tuple(tuple(b) for b in blocks)
-    values = _old_axes(dims, frozen, domain_axes(new_dims))
-    buffers = _new_buffers(leaves, moves, frozen, new_dims)
-    new = tuple(_rewritten(e, axes, values, moves, frozen, new_dims, buffers) for e in expressions)
-    return Collapsed(new_dims, frozen, new, buffers)
+    return tuple(map(tuple, blocks))
 
 
 def _stuck_axes(expressions: Sequence[Node], moves: Mapping[Node, object], axes: tuple[Dim, ...]) -> set[int]:
@@ -58,7 +81,7 @@ def _stuck_axes(expressions: Sequence[Node], moves: Mapping[Node, object], axes:
     return stuck
 
 
-def _mergeable(a: int, b: int, size: Dim, moves: Mapping[Node, tuple[tuple[Dim, ...], Dim] | None]) -> bool:
+def _mergeable(a: int, b: int, size: Dim, moves: Mapping[Node, Move | None]) -> bool:
     """Whether all addresses move along axis a as if it continued axis b."""
     return all(m is None or m[0][a] == index.mul(m[0][b], size) for m in moves.values())
 
@@ -77,28 +100,18 @@ def _old_axes(dims: tuple[Dim, ...], blocks: tuple[tuple[int, ...], ...], new: t
     return values
 
 
-def _merged_steps(move: tuple[tuple[Dim, ...], Dim], blocks: tuple[tuple[int, ...], ...]) -> tuple[Dim, ...]:
-    """How far an address moves along each new axis."""
-    return tuple(move[0][b[-1]] for b in blocks)
-
-
-def _new_buffers(
-    leaves: Sequence[Node],
-    moves: Mapping[Node, tuple[tuple[Dim, ...], Dim] | None],
-    blocks: tuple[tuple[int, ...], ...],
-    dims: tuple[Dim, ...],
-) -> dict[Buffer, Buffer]:
+def _new_buffers(leaves: Sequence[Node], merge: _Merge) -> dict[Buffer, Buffer]:
     """How each buffer is declared now: dense over the new axes, flat, or as before where no merged axis moves through it."""
     out: dict[Buffer, Buffer] = {}
     for buffer in dict.fromkeys(tile.window(n).buffer for n in leaves):
-        mine = [moves[n] for n in leaves if tile.window(n).buffer == buffer]
+        mine = [merge.moves[n] for n in leaves if tile.window(n).buffer == buffer]
         known = [m for m in mine if m is not None]
-        merged = any(len(b) > 1 and m[0][b[-1]] != 0 for m in known for b in blocks)
+        merged = any(len(b) > 1 and m[0][b[-1]] != 0 for m in known for b in merge.blocks)
         split = any(_has_division(p) for n in leaves if tile.window(n).buffer == buffer for p in tile.window(n).positions)
         if not (merged or split) or len(known) != len(mine):
             out[buffer] = buffer
             continue
-        shapes = {_dense_shape(m, blocks, dims, buffer) for m in known}
+        shapes = {_dense_shape(m, merge, buffer) for m in known}
         shape = shapes.pop() if len(shapes) == 1 else None
         out[buffer] = replace(buffer, shape=shape if shape is not None else (index.product(buffer.shape),))
     return out
@@ -108,14 +121,11 @@ def _has_division(p: Dim) -> bool:
     return isinstance(p, Node) and any(n.op in ("floordiv", "mod") for n in walk([p]))
 
 
-def _dense_shape(
-    move: tuple[tuple[Dim, ...], Dim], blocks: tuple[tuple[int, ...], ...], dims: tuple[Dim, ...], buffer: Buffer
-) -> tuple[Dim, ...] | None:
+def _dense_shape(move: Move, merge: _Merge, buffer: Buffer) -> tuple[Dim, ...] | None:
     """The dims of the new axes that an operand varies along, where it is row-major over exactly these; else None."""
-    steps = _merged_steps(move, blocks)
     expected: Dim = 1
     shape: list[Dim] = []
-    for step, d in zip(reversed(steps), reversed(dims)):
+    for step, d in zip(reversed(merge.steps(move)), reversed(merge.dims)):
         if step == 0:
             continue
         if step != expected:
@@ -125,49 +135,31 @@ def _dense_shape(
     return tuple(shape) if move[1] == 0 and expected == index.product(buffer.shape) else None
 
 
-def _rewritten(
-    e: Node,
-    axes: tuple[Dim, ...],
-    values: Mapping[Node, Dim],
-    moves: Mapping[Node, tuple[tuple[Dim, ...], Dim] | None],
-    blocks: tuple[tuple[int, ...], ...],
-    dims: tuple[Dim, ...],
-    buffers: Mapping[Buffer, Buffer],
-) -> Node:
+def _rewritten(e: Node, merge: _Merge, buffers: Mapping[Buffer, Buffer]) -> Node:
     """`e` over the new axes and buffers."""
-    new_axes = domain_axes(dims)
     done: dict[Node, Node] = {}
     for n in walk([e]):
         if n.type is INDEX:
             continue
         if n.op == "load":
-            done[n] = _rewritten_load(n, moves[n], blocks, dims, new_axes, buffers, values, done)
+            done[n] = _rewritten_load(n, merge, buffers, done)
         elif n.op == "position":
-            done[n] = tile.position(index.substitute(as_dim(n.operands[0]), values), n["dtype"])
+            done[n] = tile.position(index.substitute(as_dim(n.operands[0]), merge.values), n["dtype"])
         else:
             done[n] = tile.retype(n, tuple(done[o] for o in n.operands)) if n.operands else n
     return done[e]
 
 
-def _rewritten_load(
-    n: Node,
-    move: tuple[tuple[Dim, ...], Dim] | None,
-    blocks: tuple[tuple[int, ...], ...],
-    dims: tuple[Dim, ...],
-    new_axes: tuple[Dim, ...],
-    buffers: Mapping[Buffer, Buffer],
-    values: Mapping[Node, Dim],
-    done: Mapping[Node, Node],
-) -> Node:
-    w = tile.window(n)
+def _rewritten_load(n: Node, merge: _Merge, buffers: Mapping[Buffer, Buffer], done: Mapping[Node, Node]) -> Node:
+    w, move = tile.window(n), merge.moves[n]
     buffer = buffers[w.buffer]
     if buffer == w.buffer or move is None:
         other = None if w.other is None else done[w.other]
-        return tile.load(w.buffer, tuple(index.substitute(p, values) for p in w.positions), (), None, other)
-    steps = _merged_steps(move, blocks)
-    if _dense_shape(move, blocks, dims, w.buffer) == buffer.shape:
-        return tile.load(buffer, tuple(p for p, s in zip(new_axes, steps) if s != 0))
+        return tile.load(w.buffer, tuple(index.substitute(p, merge.values) for p in w.positions), (), None, other)
+    places = list(zip(domain_axes(merge.dims), merge.steps(move)))
+    if _dense_shape(move, merge, w.buffer) == buffer.shape:
+        return tile.load(buffer, tuple(p for p, s in places if s != 0))
     flat = move[1]
-    for p, s in zip(new_axes, steps):
+    for p, s in places:
         flat = index.add(flat, index.mul(p, s))
     return tile.load(buffer, (flat,))
