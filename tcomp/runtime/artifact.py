@@ -21,8 +21,10 @@ import re
 import secrets
 import struct
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tcomp.errors import Error
 from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
@@ -37,12 +39,18 @@ _BROKEN = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, 
 
 
 def write(artifact: Artifact, path: str | Path) -> None:
-    """Write the file at once: whoever opens `path` finds the old file or the whole new one."""
-    path = Path(path)
+    """Write the file at once; see `replacing`."""
+    with replacing(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        _write_members(artifact, archive, file)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` at the end: whoever opens `path` finds the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            _write_members(artifact, archive, file)
+        with open(temporary, "xb") as file:
+            yield file
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import stat
 import time
 import warnings
@@ -207,13 +206,8 @@ def _remove(path: Path) -> None:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with artifact_file.replacing(path) as file:
+        file.write(data)
 
 
 def _entries(folder: Path) -> list[tuple[float, int, Path]]:

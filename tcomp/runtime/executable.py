@@ -1,4 +1,4 @@
-"""A compiled program that can be called: `Executable`, made of an `Artifact` by `link`, of a file by `load`.
+"""A compiled program that can be called: `Executable`, made of an `Artifact` by `link`.
 
 A call first tries the native call object, which takes exactly what the program was compiled for. Where that declines, the
 values are taken one by one: made to fit where that loses nothing, else refused with an error that names the input. Inputs
@@ -35,17 +35,6 @@ _FOUND = {
     "TC0605": "a size or value that the program does not accept",
     "TC0606": "there is not enough memory for the call",
 }
-
-
-def load(
-    path: str | Path, recompile: Callable[[Artifact], Artifact] | None = None, assembly: Callable[[str], str] | None = None
-) -> Executable:
-    """The program in a `.tcomp` file. recompile: makes its code anew from its text, instead of running the code in the file.
-
-    Raises TC0701 where the file is not intact, TC0702 where it has no code for this machine.
-    """
-    artifact = artifact_file.read(path)
-    return link(artifact if recompile is None else recompile(artifact), assembly)
 
 
 def link(artifact: Artifact, assembly: Callable[[str], str] | None = None) -> Executable:
