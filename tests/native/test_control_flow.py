@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from control_support import Random
 
 from tcomp.api import Compiler
+from tcomp.codegen.llvm import walk
 from tcomp.errors import Error
 from tcomp.frontend.jit import Options
 from tcomp.ir import dtype as dt
@@ -40,10 +41,16 @@ def inputs_of(seed: int, rows: int) -> list[np.ndarray]:
     return [rng.standard_normal(s).astype(np.float32) for s in ((6,), (6,), (rows, 6))]
 
 
-@pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
+@pytest.fixture(params=["shared", "narrow", "alone"])
+def way(request, monkeypatch):
+    """How control flow is run: by all threads, by one where the program finds that enough, or by one as the text says."""
+    monkeypatch.setattr(body, "ALONE", 1 << 60 if request.param == "alone" else -1)
+    monkeypatch.setattr(walk, "NARROW", 0 if request.param == "shared" else 1)
+    return request.param
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_random_programs(monkeypatch, seed, threshold):
-    monkeypatch.setattr(body, "ALONE", threshold)
+def test_random_programs(way, seed):
     func = Random(seed).func()
     exe = compiled(func)
     for rows in (0, 1, 7, 40):
@@ -54,8 +61,7 @@ def test_random_programs(monkeypatch, seed, threshold):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_calls_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(body, "ALONE", -1)
+def test_calls_at_the_same_time(way):
     func = Random(2).func()
     exe = compiled(func)
     sets = [inputs_of(k, 5 + k) for k in range(4)]
@@ -96,9 +102,7 @@ def test_many_turns_of_several_blocks(monkeypatch, threads):
                 np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
-def test_an_index_out_of_range_in_a_turn_ends_the_call(monkeypatch, threshold):
-    monkeypatch.setattr(body, "ALONE", threshold)
+def test_an_index_out_of_range_in_a_turn_ends_the_call(way):
     n, t = ix.symbol("n"), ix.symbol("step")
     table, at = parameter("table", dt.f32, (5,)), parameter("at", dt.i64, (n,))
     total, q, r = region_parameter(0, full(0.0, dt.f32).type), region_parameter(1, table.type), region_parameter(2, at.type)
@@ -115,12 +119,10 @@ def test_an_index_out_of_range_in_a_turn_ends_the_call(monkeypatch, threshold):
         assert exe(table_, np.array([4, 4])) == 8
 
 
-@pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
-def test_the_profile_counts_all_turns(monkeypatch, threshold):
-    monkeypatch.setattr(body, "ALONE", threshold)
-    exe = compiled(recurrence(20, 64))
-    x, h, w = (np.ones(s, np.float32) for s in ((50, 20, 64), (20, 64), (64, 64)))
+def test_the_profile_counts_all_turns(way):
+    exe = compiled(recurrence(1, 64))
+    x, h, w = (np.ones(s, np.float32) for s in ((50, 1, 64), (1, 64), (64, 64)))
     found = exe.profile(x, h, w)
-    name = "repeat (" if threshold > 0 else "dot"
-    (row,) = (r for r in found.rows if name in r.kernel)
-    assert row.seconds > 0.3 * found.seconds
+    shared = [row for row in found.rows if row.kernel.startswith("k") and "dot" in row.kernel]
+    rows = shared if way == "shared" else [row for row in found.rows if row.kernel.startswith("repeat (")]
+    assert len(rows) == 1 and rows[0].seconds > 0.3 * found.seconds

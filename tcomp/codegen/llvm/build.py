@@ -88,6 +88,7 @@ def _launches(program: Module, body: tuple[MainStmt, ...], later: tuple[Node, ..
         elif isinstance(s, Branch | Repeat) and s.alone:
             rows.append([_control_name(s), 1, 0, 0])
         else:
+            rows += [[_control_name(s), 1, 0, 0]] if isinstance(s, Repeat) else []
             rows += [row for inner in bodies(s) for row in _launches(program, inner, later)]
     return rows
 

@@ -47,6 +47,7 @@ from tcomp.ir.stmts import (
 from tcomp.ir.types import Buffer
 
 _LINE = 64  # bytes of one counter, alone on its cache line
+NARROW = 1  # blocks of a launch up to which one thread runs it as fast as several
 _TABLES = {"arena": 2, "scratch": 3, "constants": 4, "counters": 5, "symbols": 6, "inputs": 7, "outputs": 8}
 
 
@@ -97,6 +98,7 @@ class Walk:
         self._sizes: dict[str, Dim] = {}  # bytes of the buffers that swap
         self._lines = 0
         self._units: dict[int, _Unit] = {}
+        self._around = _loops_around(main.body, ())  # of every unit
         self._number_units(main.body, _Place())
         self._blocks: dict[int, str] = {}  # of the last phase of each unit outside control statements
         self._finished: set[int] = set()  # units that this thread has waited for, whichever way it came
@@ -108,7 +110,9 @@ class Walk:
                 self._number(s.number, len(self._codes[s.kernel].phases), place)
             elif isinstance(s, Allocate) or (isinstance(s, Branch | Repeat) and s.alone):
                 self._number(s.number, 1, place)
-            else:
+            elif isinstance(s, Branch | Repeat):
+                if isinstance(s, Repeat):
+                    self._number(s.number, 1, place)
                 inside = _Place(True, place.looped or isinstance(s, Repeat))
                 for inner in bodies(s):
                     self._number_units(inner, inside)
@@ -160,6 +164,8 @@ class Walk:
                     self._unit(s, place)
                 case Branch():
                     self._branch(s, place)
+                case Repeat() if not place.alone:
+                    self._turns(s, place)
                 case Repeat():
                     self._repeat(s, place)
                 case Assert():
@@ -337,27 +343,68 @@ class Walk:
         f.branch_if(f.value(f"call i1 @main.unit(ptr {line}, i64 {base}, ptr %frame)"), run, on)
         f.start(run)
         began = f.value("call i64 @main.began(ptr %frame)")
-        outer = self._dims
+        outer, before = self._dims, self._swapped_inside(s)
         self._dims = outer.inner({})
         self._body((replace(s, alone=False),), _Place(True, place.looped, True))
-        self._settle(s)
+        self._settle(before)
         self._dims = outer
         f.effect(f"call void @main.end(ptr {line}, i64 {began}, ptr %frame)")
         f.branch(on)
         f.start(on)
 
-    def _settle(self, s: Branch | Repeat) -> None:
-        """Bring the buffers that were swapped inside back to where they were."""
+    def _turns(self, s: Repeat, place: _Place) -> None:
+        """A loop that all threads walk, unless no launch inside has work for two, or there is one thread: then one runs it alone,
+        and the others wait here, since the counters of what is inside say nothing."""
+        counts = self._counts(s)
+        if counts is None:
+            self._repeat(s, place)
+            return
+        f, most = self._f, "1"
+        for count in counts:
+            most = f.call("i64", "@llvm.smax.i64", f"i64 {most}", f"i64 {count}")
+        narrow = f.value(f"icmp sle i64 {most}, {NARROW}")
+        lonely = f.value(f"icmp eq i64 {load(f, 'i64', '%frame', 1)}, 1")
+        one, all_, end = f.fresh("one"), f.fresh("all"), f.fresh("end")
+        finished = self._finished - _units_in(s)
+        f.branch_if(f.value(f"or i1 {narrow}, {lonely}"), one, all_)
+        f.start(one)
+        self._finished = set(finished)
+        self._unit(replace(s, after=_needs_of(s)), place)
+        self._wait(s.number, None)
+        f.branch(end)
+        f.start(all_)
+        self._finished = set(finished)
+        self._repeat(s, place)
+        f.branch(end)
+        f.start(end)
+        self._finished = finished
+
+    def _counts(self, s: Repeat) -> list[str] | None:
+        """The blocks of all phases inside a loop, or None where they change from turn to turn."""
+        counters = {inner.var for inner in flat((s,)) if isinstance(inner, Repeat)}
+        counts: dict[Dim, None] = {}
+        for launch in (inner for inner in flat(s.body) if isinstance(inner, Launch)):
+            kernel = self._kernels[launch.kernel]
+            counts.update((blocks(grid, kernel, launch), None) for grid in kernel.phases)
+        if not counters.isdisjoint(index.symbols(counts)):
+            return None
+        return [self._dims.value(count) for count in counts if count != 1]
+
+    def _swapped_inside(self, s: Branch | Repeat) -> list[tuple[Swap, str, str]]:
+        """The swaps inside of buffers from outside, with the addresses that these have here."""
         own = {inner.buffer.name for inner in flat((s,)) if isinstance(inner, Reserve)}
-        for swap in (inner for inner in flat((s,)) if isinstance(inner, Swap) and inner.first not in own):
-            pair = [(self._home(name), self._pointers[name]) for name in (swap.first, swap.second)]
-            home, pointer = pair[0]
-            now = self._f.value(f"load ptr, ptr {pointer}, align 8")
-            size = self._dims.value(self._sizes[swap.first])
-            self._f.module.declare("void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)")
-            self._f.effect(f"call void @llvm.memmove.p0.p0.i64(ptr {home}, ptr {now}, i64 {size}, i1 false)")
-            for address, place in pair:
-                self._f.effect(f"store ptr {address}, ptr {place}, align 8")
+        swaps = [inner for inner in flat((s,)) if isinstance(inner, Swap) and inner.first not in own]
+        return [(swap, self._address(swap.first), self._address(swap.second)) for swap in swaps]
+
+    def _settle(self, before: list[tuple[Swap, str, str]]) -> None:
+        """Bring buffers that were swapped back to where they were."""
+        f = self._f
+        for swap, first, second in before:
+            now, size = self._address(swap.first), self._dims.value(self._sizes[swap.first])
+            f.module.declare("void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)")
+            f.effect(f"call void @llvm.memmove.p0.p0.i64(ptr {first}, ptr {now}, i64 {size}, i1 false)")
+            f.effect(f"store ptr {first}, ptr {self._pointers[swap.first]}, align 8")
+            f.effect(f"store ptr {second}, ptr {self._pointers[swap.second]}, align 8")
 
     def _branch(self, s: Branch, place: _Place) -> None:
         f, holds = self._f, self._condition(s.cond, s.after, place)
@@ -400,7 +447,8 @@ class Walk:
         if not place.alone:
             self._wait_all(after)
         byte = self._f.value(f"load i8, ptr {self._address(name)}, align 1")
-        for unit in (self._units[n] for n in after if not place.alone):
+        numbers = {m: None for n in after for m in (n, *self._around[n])}
+        for unit in (self._units[n] for n in numbers if not place.alone):
             if unit.looped:
                 end = self._f.value(f"load i64, ptr {unit.sums[0]}, align 8")
                 current = self._f.value(f"call i1 @main.current(ptr {self._line(unit.line)}, i64 {end}, ptr %frame)")
@@ -413,6 +461,25 @@ class Walk:
 def _units_in(s: Branch | Repeat) -> set[int]:
     """The numbers of what runs inside a control statement."""
     return {inner.number for inner in flat((s,)) if isinstance(inner, Launch | Branch | Repeat)}
+
+
+def _needs_of(s: Repeat) -> tuple[int, ...]:
+    """What a loop and all inside waits for outside of it."""
+    inside = _units_in(s)
+    waiting = [inner for inner in flat((s,)) if isinstance(inner, Launch | Branch | Repeat)]
+    return tuple(dict.fromkeys(number for inner in waiting for number in inner.after if number not in inside))
+
+
+def _loops_around(body: tuple[MainStmt, ...], loops: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    """The loops around every numbered statement."""
+    found: dict[int, tuple[int, ...]] = {}
+    for s in body:
+        if isinstance(s, Launch | Branch | Repeat | Allocate):
+            found[s.number] = loops
+        inside = (*loops, s.number) if isinstance(s, Repeat) and not s.alone else loops
+        for inner in bodies(s):
+            found |= _loops_around(inner, inside)
+    return found
 
 
 def blocks(grid: Grid, kernel: Kernel, launch: Launch) -> Dim:
