@@ -99,3 +99,23 @@ def test_bitwise_keeps_the_products_of_the_text():
     func = load(model(nodes, {"x": rng(4, 40)}, ["y"], constants=constants).SerializeToString())
     chosen = [print_module(stages_of(func, Options(fp=fp))["tile"]) for fp in (None, "bitwise")]
     assert WORDS is None or [f"@{WORDS.name}" in text for text in chosen] == [True, False]
+
+
+def test_dynamic_quantisation():
+    """The zero point of the first operand is known only when it runs; rows of sizes that are, too."""
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("MatMulInteger", ["q", "w", "z", "zw"], ["p"]),
+        node("Cast", ["p"], ["f"], to=1), node("Mul", ["s", "t"], ["st"]), node("Mul", ["f", "st"], ["y"]),
+    ]  # fmt: skip
+    constants = {"w": rng(40, 24), "zw": np.int8(0), "t": np.float32(0.013)}
+    x = np.random.default_rng(1).standard_normal((3, 5, 40)).astype(np.float32)
+    agree(model(nodes, {"x": ("float32", [3, "rows", 40])}, ["y"], constants=constants), {"x": x}, 1)
+
+
+def test_products_too_deep_for_the_sum_stay():
+    """i32 does not hold the sum of 40000 products of bytes."""
+    constants = {"w": rng(40000, 16), "s": np.float32(0.02), "z": np.int8(0)}
+    nodes = [dequantise("d", "x", "s", "z"), dequantise("v", "w", "s", "z"), node("MatMul", ["d", "v"], ["y"])]
+    m = model(nodes, {"x": ("int8", [2, 40000])}, ["y"], constants=constants)
+    text = print_module(stages_of(load(m.SerializeToString()), Options())["tile"])
+    assert WORDS is None or f"@{WORDS.name}" not in text
