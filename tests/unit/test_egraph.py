@@ -224,7 +224,7 @@ def test_an_exp_that_a_rule_made_must_be_bounded():
     saturate(ENGINE, RULES, Budget(matches=200))
     graph = ENGINE.freeze(t.rows, t.sizes)
     ENGINE.close()
-    costs = Costs(graph, RATES, frozenset())
+    costs = Costs(graph, RATES)
     exps = [n for n in graph.nodes if (n.op, n.attrs) == ("un", ("exp",))]
     made = [n for n in exps if n.cls not in graph.exps]
     assert made and all((costs.of(n) >= FORBIDDEN) == (n.kids[0] not in graph.bounded) for n in made)
@@ -273,7 +273,7 @@ def brute_force(problem: Problem) -> int:
 @pytest.mark.parametrize("seed", range(12))
 def test_extraction_is_exact(seed):
     problem = random_problem(seed)
-    (found,) = extract(problem, seconds=5.0)
+    (found,) = extract(problem, effort=5.0)
     assert found.how == "optimal" and found.cost == cost_of(problem, found.choice)
     assert found.cost <= 1.003 * brute_force(problem)
     assert cost_of(problem, greedy(problem)) >= found.cost
@@ -281,7 +281,7 @@ def test_extraction_is_exact(seed):
 
 def test_the_best_differ():
     problem = random_problem(3)
-    found = extract(problem, seconds=5.0, count=3)
+    found = extract(problem, effort=5.0, count=3)
     assert len(found) == 3
     assert len({frozenset(e.choice.values()) for e in found}) == 3
     assert [e.cost for e in found] == sorted(e.cost for e in found)

@@ -180,11 +180,10 @@ class _Subsets:
 
 @dataclass(slots=True)
 class Costs:
-    """Costs of the e-nodes of a frozen e-graph. roots: classes that are results: parts of them are copied."""
+    """Costs of the e-nodes of a frozen e-graph."""
 
     graph: Frozen
     rates: Rates
-    roots: frozenset[int]
     sizes: Sizes = field(init=False)
     _moved: dict[int, int] = field(init=False)
 
@@ -227,8 +226,8 @@ class Costs:
                 return self.sizes.single(self.factor(n.kids[0]), self.graph.free.get(n.cls, EMPTY))[1]
             case "cat":
                 return self.rates.product(0.0, 2.0 * count * self.rates.element)
-            case "part" if n.cls in self.roots:
-                return self.rates.product(0.0, 2.0 * count * self.rates.element)
+            case "part":  # what reads it wants it in one piece
+                return self.rates.streamed(0.0, 2.0 * count * self.rates.element)
         return 1
 
 

@@ -20,7 +20,7 @@ class Budget:
     """nodes: e-nodes of a window; seconds: of its saturation; turns through all rules; matches: of a rule in one turn."""
 
     nodes: int = 1000
-    seconds: float = 1.0
+    seconds: float = 4.0
     turns: int = 8
     matches: int = 50
     rest: int = 2

@@ -1,6 +1,6 @@
 """One window from request to answer: saturate, merge, price, extract, and write the choice as rows again.
 
-request: rows, roots (numbers of rows), sizes, rates, budget (of `schedule.Budget`), rules (names), merge, extract (seconds).
+request: rows, roots (numbers of rows), sizes, rates, budget (of `schedule.Budget`), rules (names), merge, extract (effort).
 answer: rows in which every sum of products has at most two factors, roots (numbers of these rows), and what the report shows.
 Runs in the worker process; tests call it directly.
 """
@@ -55,7 +55,7 @@ def _account(run: Run) -> dict[str, Any]:
 def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
     """The best choice as rows, with its cost and that of the text as written, in seconds."""
     roots = tuple(graph.rows[r] for r in request["roots"])
-    costs = Costs(graph, rates_from(request["rates"]), frozenset(roots))
+    costs = Costs(graph, rates_from(request["rates"]))
     priced: dict[int, list[tuple[int, ENode]]] = {}
     given: dict[int, list[tuple[int, ENode]]] = {}
     for n in graph.nodes:
@@ -64,9 +64,9 @@ def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
             priced.setdefault(n.cls, []).append((cost, n))
         if n.key in graph.given:
             given.setdefault(n.cls, []).append((cost, n))
-    (best,) = extract(Problem(priced, roots), request["extract"])
     written = Problem(given, roots)
     choice = greedy(written)
+    (best,) = extract(Problem(priced, roots), request["extract"], known=choice)
     before, steps = (cost_of(written, choice), _steps(graph, choice)) if choice is not None else (best.cost, 0)
     writer = _Writer(graph, costs, best.choice)
     numbers = [writer.row(r) for r in roots]
@@ -168,7 +168,7 @@ def _names(plan: Plan, factors: Sequence[Factor]) -> Names:
 
 
 def request_of(
-    terms: Terms, roots: Sequence[int], rates: Json, rules: Sequence[str], budget: Budget, extract_seconds: float = 1.0
+    terms: Terms, roots: Sequence[int], rates: Json, rules: Sequence[str], budget: Budget, effort: float = 0.5
 ) -> dict[str, Any]:
     """The request for a table of rows; equal windows give equal requests."""
     return {
@@ -179,5 +179,5 @@ def request_of(
         "budget": asdict(budget),
         "rules": list(rules),
         "merge": True,
-        "extract": extract_seconds,
+        "extract": effort,
     }
