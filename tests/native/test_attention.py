@@ -272,6 +272,19 @@ def test_rows_without_columns_are_nan(fused):
     agrees(f, rand(2, 33, 16), rand(2, 33, 16, seed=1), rand(2, 33, 24, seed=2))
 
 
+def test_rows_without_columns_may_be_asked_to_be_zero(fused):
+    """As exported models write it: the NaN of a row that is masked altogether becomes 0."""
+    fused(rows=32, columns=64)
+
+    def f(q, k, v, n=xp):
+        s = n.matmul(q, n.permute_dims(k, (0, 2, 1)))
+        i, j = n.arange(200)[:, None], n.arange(200)[None, :]
+        p = softmax(n.where((j < i - 40)[None], s, -np.inf), n)
+        return n.matmul(n.where(n.isnan(p), 0.0, p), v)
+
+    agrees(f, rand(2, 200, 16), rand(2, 200, 16, seed=1), rand(2, 200, 24, seed=2))
+
+
 def test_additive_mask(fused):
     def f(q, k, v, bias, n=xp):
         return n.matmul(softmax(n.matmul(q, n.permute_dims(k, (0, 1, 3, 2))) + bias, n), v)

@@ -23,7 +23,7 @@ from tcomp.ir.types import TensorType
 from tcomp.passes.cascade import correction, order
 from tcomp.passes.cascade.correction import Transfer
 from tcomp.passes.cascade.elements import Elements, is_pointwise, is_row_reshape, lead_axes, row_operand, scalar_constant
-from tcomp.passes.cascade.expression import Step, factored, is_state, kinds, leaf, states, with_states
+from tcomp.passes.cascade.expression import Step, factored, is_state, kinds, leaf, states, value_of, with_states
 
 Shape = tuple[Dim, ...]
 
@@ -289,7 +289,10 @@ class _Search:
             elements.results[n]: (str(n["monoid"]), e) for n, e in read.items() if n.op == "reduce" and "m" not in kinds(e)
         }
         chosen = {n: order.selection(e, n["monoid"], extremes) for n, e in read.items() if n.op == "reduce"}
-        cores = {n: factored(e) if monoid_of(n) == "add" and kinds(e) & {"x"} else (e, ()) for n, e in read.items()}
+        cores: dict[Node, tuple[Node, tuple[Step, ...]]] = {}
+        for n, e in read.items():
+            known = {elements.results[s]: core for s, (core, _) in cores.items() if monoid_of(s) == "add"}
+            cores[n] = _core(e, known) if monoid_of(n) == "add" and kinds(e) & {"x"} else (e, ())
         table = states(c for n, (c, _) in cores.items() if not chosen.get(n))
         starts = {u: correction.at(e, elements.identities(e)) for e, u in table.items()}
         stages: list[Stage] = []
@@ -341,6 +344,24 @@ def _path(n: Node, product: Node) -> Iterator[Node]:
     while n is not product:
         yield n
         n = n.operands[0]
+
+
+def _core(e: Node, sums: dict[Node, Node]) -> tuple[Node, tuple[Step, ...]]:
+    """The core of an element and the steps at the end. sums: the cores of the sums before, by their results.
+
+    `where(isnan(h), 0, h)` with h a core over the sum of the same core: if one of a row's h is NaN (0/0, where all is masked) then all
+    are, and the sum is NaN or 0. So their products' sum is 0 then, which is a step."""
+    if (
+        e.op == "where"
+        and e.operands[0].op == "isnan"
+        and e.operands[0].operands[0] is e.operands[2]
+        and value_of(e.operands[1]) == 0
+    ):
+        core, steps = factored(e.operands[2])
+        over = [x for op, x in steps if op == "div" and sums.get(x) is core]
+        if over:
+            return core, (*steps, ("unless", over[0]))
+    return factored(e)
 
 
 def monoid_of(n: Node) -> str:

@@ -154,7 +154,7 @@ def _written(t: ast.expr, names: Mapping[str, Node]) -> Node:
     raise AssertionError(ast.dump(t))
 
 
-Step = tuple[str, Node]  # `mul` or `div`, by what
+Step = tuple[str, Node]  # `mul` or `div`, by what; `unless`: 0 where this is NaN or 0
 
 
 def factored(e: Node) -> tuple[Node, tuple[Step, ...]]:

@@ -207,8 +207,16 @@ def applied(stage: Stage, total: Node, expression: Callable[[Node], Node]) -> No
     """The first accumulator with the stage's steps."""
     for op, by in stage.steps:
         value = expression(by)
-        total = tile.pointwise(op, total, tile.expand(value, 1) if total.type.rank == 2 and value.type.rank else value)
+        value = tile.expand(value, 1) if total.type.rank == 2 and value.type.rank else value
+        total = _zero_unless(value, total) if op == "unless" else tile.pointwise(op, total, value)
     return total
+
+
+def _zero_unless(value: Node, total: Node) -> Node:
+    """0 where a value is NaN or 0."""
+    zero = tile.full(0.0, total.type.dtype)
+    none = tile.pointwise("or", tile.pointwise("isnan", value), tile.pointwise("eq", value, zero))
+    return tile.pointwise("where", none, zero, total)
 
 
 def _unless(x: Node, first: float, special: Node, other: Node) -> Node:
