@@ -13,7 +13,6 @@ from tcomp.ir.dtype import DType, to_numpy
 from tcomp.ir.loc import Locs
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import apply, constant
-from tcomp.ir.types import TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +64,19 @@ def broadcast_trailing(x: Node, shape: tuple[Dim, ...]) -> Node:
 
 
 def reshape(x: Node, shape: Iterable[Dim]) -> Node:
+    """The elements of `x`, in row-major order, in another shape."""
     shape = tuple(shape)
     return x if x.type.shape == shape else apply("reshape", x, shape=shape)
 
 
 def transpose(x: Node, perm: Iterable[int]) -> Node:
+    """`x` with its axis perm[k] as axis k."""
     perm = tuple(perm)
     return x if perm == tuple(range(x.type.rank)) else apply("transpose", x, perm=perm)
 
 
 def cast(x: Node, dtype: DType) -> Node:
+    """`x` in another dtype; itself where it has it."""
     return x if x.type.dtype == dtype else apply("cast", x, dtype=dtype)
 
 
@@ -98,10 +100,6 @@ def uniform(n: Node) -> np.ndarray | None:
         return None
     element: np.ndarray = n["value"].array.reshape(())
     return element
-
-
-def tensor(dtype: DType, *shape: Dim) -> TensorType:
-    return TensorType(dtype, shape)
 
 
 def attributes(n: Node) -> dict[str, Any]:

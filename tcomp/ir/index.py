@@ -124,6 +124,7 @@ def _order(atom: Node) -> tuple[str, str]:
 
 
 def add(a: Dim, b: Dim) -> Dim:
+    """a + b."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     if a == 0 or b == 0:
@@ -136,10 +137,12 @@ def add(a: Dim, b: Dim) -> Dim:
 
 
 def sub(a: Dim, b: Dim) -> Dim:
+    """a - b."""
     return add(a, mul(b, -1))
 
 
 def mul(a: Dim, b: Dim) -> Dim:
+    """a * b; products of sums are distributed."""
     ca, cb = constant(a), constant(b)
     if ca is not None and cb is not None:
         return ca * cb
@@ -262,6 +265,7 @@ def _symbolic_mod(a: Dim, b: Dim) -> Dim:
 
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
+    """a / b rounded up, for b > 0."""
     return floordiv(add(a, sub(b, 1)), b)
 
 
@@ -271,10 +275,12 @@ def round_up(a: Dim, b: int) -> Dim:
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of both; one of them where their bounds decide."""
     return _choose("min", a, b)
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of both; one of them where their bounds decide."""
     return _choose("max", a, b)
 
 
@@ -513,6 +519,7 @@ def _show_read(x: Node) -> str:
 
 
 def show_bound(bound: int | None) -> str:
+    """A bound in text."""
     return "none" if bound is None else str(bound)
 
 

@@ -102,6 +102,7 @@ def buffer_named(c: Cursor, scope: Scope, name: str, start: int) -> Buffer:
 
 
 def bounds_pair(c: Cursor, close: str) -> tuple[int | None, int | None]:
+    """`lo, hi` up to the closing sign; `none` is no bound."""
     lo = None if c.accept("none") else c.integer()
     c.expect(",")
     hi = None if c.accept("none") else c.integer()
@@ -134,6 +135,7 @@ def declared_symbol(c: Cursor, scope: Scope) -> Node:
 
 
 def dtype(c: Cursor) -> dt.DType:
+    """The name of an element type."""
     if c.token.text not in dt.ALL:
         c.fail("a dtype")
     return dt.ALL[c.name()]
@@ -175,5 +177,6 @@ def _order_factor(c: Cursor) -> Factor:
 
 
 def buffers(c: Cursor, scope: Scope) -> tuple[Buffer, ...]:
+    """`(x : f32[n], y : f32[m])`: buffers, which are declared in the scope."""
     c.expect("(")
     return c.listed(lambda: buffer(c, scope))

@@ -28,11 +28,15 @@ from tcomp.ir.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Variable:
+    """Any value, or on the right side the one that the left side bound."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
+    """A constant of this value."""
+
     value: float
 
 
@@ -47,6 +51,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
+    """An attribute that a function of `FUNCTIONS` gives, of attributes that the left side bound."""
+
     function: str
     arguments: tuple[str, ...]
 

@@ -75,6 +75,7 @@ def _const_line(name: str, array: np.ndarray) -> Line:
 
 
 def dtype_of(array: np.ndarray) -> DType:
+    """The element type of an array of the program."""
     dtype = from_numpy(array.dtype)
     assert dtype is not None, array.dtype
     return dtype

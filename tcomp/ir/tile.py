@@ -55,6 +55,7 @@ def is_axis(n: Node) -> bool:
 
 
 def axis_number(n: Node) -> int:
+    """The number of a tile axis."""
     return int(n["name"][1:])
 
 
@@ -112,6 +113,7 @@ def whole(buffer: Buffer) -> Node:
 
 
 def full(value: float | int | bool, dtype: DType) -> Node:
+    """A scalar constant."""
     kept = float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
     return node("full", (), (("value", Exact(kept)), ("dtype", dtype)), TileType(dtype))
 
@@ -138,6 +140,7 @@ class Exact:
 
 
 def ref(name: str, type: TileType) -> Node:
+    """A value that a `Let` or a loop names."""
     return node("ref", (), (("name", name),), type)
 
 
@@ -179,16 +182,19 @@ def expand(x: Node, axis: int) -> Node:
 
 
 def reduce(monoid: str, x: Node, axis: int = -1) -> Node:
+    """`x` combined along one axis, which vanishes."""
     axis %= x.type.rank
     shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
     return node("reduce", (x,), (("monoid", monoid), ("axis", axis)), TileType(x.type.dtype, shape))
 
 
 def valid(x: Node, n: Dim, pad: Node) -> Node:
+    """`x` whose elements from n on, along the last axis, are `pad`."""
     return node("valid", (x, as_node(n), pad), (), x.type)
 
 
 def dot(a: Node, b: Node, acc: Node, intrinsic: str, unroll: int = 4) -> Node:
+    """acc + a b, by an intrinsic; `unroll`: steps of k that are written out."""
     shape = (a.type.shape[0], b.type.shape[1])
     return node("dot", (a, b, acc), (("intrinsic", intrinsic), ("unroll", unroll)), TileType(acc.type.dtype, shape))
 
@@ -201,14 +207,17 @@ def when(cond: Dim, x: Node, y: Node) -> Node:
 
 
 def fold(monoid: str, x: Node, to: int) -> Node:
+    """The last axis of `x` combined lane by lane to `to` lanes."""
     return node("fold", (x,), (("monoid", monoid), ("to", to)), TileType(x.type.dtype, (*x.type.shape[:-1], to)))
 
 
 def scan(monoid: str, x: Node) -> Node:
+    """Running combinations along the lanes of `x`."""
     return node("scan", (x,), (("monoid", monoid),), x.type)
 
 
 def last(x: Node) -> Node:
+    """The last element of `x` along its lanes."""
     return node("last", (x,), (), TileType(x.type.dtype, x.type.shape[:-1]))
 
 

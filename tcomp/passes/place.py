@@ -38,6 +38,7 @@ def place(module: Module) -> Module:
 
 
 def place_kernel(kernel: Kernel) -> Kernel:
+    """The kernel with its tile values in buffers."""
     names = Names(kernel)
     return replace(kernel, phases=tuple(_phase(g, names) for g in kernel.phases))
 

@@ -25,6 +25,7 @@ def real_axes(shape: Shape) -> list[int]:
 
 
 def real_dims(shape: Shape) -> Shape:
+    """The sizes that are not known to be 1."""
     return tuple(d for d in shape if d != 1)
 
 

@@ -14,6 +14,7 @@ from tcomp.ir.types import Buffer
 
 
 def loads(e: Node) -> list[Node]:
+    """All loads in an expression, each once."""
     return [n for n in t.nodes(e) if n.op == "load"]
 
 

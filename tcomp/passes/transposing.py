@@ -18,6 +18,7 @@ FLEXIBLE = frozenset(["constant", "broadcast"])  # take any order at no cost, or
 
 
 def inverse(perm: Perm) -> Perm:
+    """The order that undoes `perm`."""
     out = [0] * len(perm)
     for k, p in enumerate(perm):
         out[p] = k

@@ -17,6 +17,7 @@ BLOCK_ROWS = 256  # rows of a block: its part of the result stays in L2 between 
 
 
 def round_up(x: int, to: int) -> int:
+    """The smallest positive multiple of `to` that is at least x."""
     return -(-max(1, x) // to) * to
 
 
@@ -84,7 +85,7 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
     columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
     rows = min(p.rows, ROWS)
     wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), columns)
-    blocks = _blocks(p)
+    blocks = p.batch * -(-p.rows // rows)
     depth = max(p.depths, default=1)
     return CascadeChoice(
         rows,
@@ -106,21 +107,13 @@ def why_apart(p: CascadeProblem, machine: Machine) -> str:
     row = p.length * p.dtype.bytes
     if not p.depths and not p.widths:
         return "" if row > machine.l2 // 2 else f"a row of {row} bytes stays in the cache: passes over it move nothing"
-    if not (p.depths and p.reductions):
-        few = _blocks(p) < 2 * machine.cores
-        if few or size <= machine.l2 // 2:
-            return "too few blocks of rows for all threads" if few else f"{size} bytes stay in the cache between two kernels"
     shared = p.length * (sum(p.depths) + sum(p.widths)) * p.dtype.bytes
-    blocks = _blocks(p) // p.batch
+    blocks = -(-p.rows // min(p.rows, ROWS))
     again = (blocks - 1) * p.batch * shared if shared > machine.l2 // 2 else 0
     moved = 3 * size * (len(p.depths) + (len(p.widths) > 0 and p.reductions > 0))
     if p.accumulators > p.reductions + len(p.widths) and p.widths:
         again += size * sum(p.widths) // COLUMNS
     return "" if again < moved else f"{blocks} blocks of rows would read {shared} bytes again each, to save moving {moved}"
-
-
-def _blocks(p: CascadeProblem) -> int:
-    return p.batch * -(-p.rows // min(p.rows, ROWS))
 
 
 def _parts(p: CascadeProblem, blocks: int, machine: Machine) -> int:

@@ -30,6 +30,7 @@ def expand(module: Module) -> Module:
 
 
 def expand_kernel(kernel: Kernel) -> Kernel:
+    """The kernel in register form."""
     names = Names(kernel)
     return replace(kernel, phases=tuple(_phase(g, names) for g in kernel.phases))
 

@@ -22,6 +22,7 @@ def domain_axes(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def domain_axis(k: int, d: Dim) -> Node:
+    """The symbol for axis k, of size d."""
     hi = index.bounds(d)[1]
     return index.symbol(f"@{k}", 0, None if hi is None else max(0, hi - 1))
 
