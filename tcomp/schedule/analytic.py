@@ -85,13 +85,13 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
     columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
     rows = min(p.rows, ROWS)
     wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), columns)
-    blocks = p.batch * -(-p.rows // rows)
+    blocks = _blocks(p)
     depth = max(p.depths, default=1)
     return CascadeChoice(
         rows,
         min(COLUMNS, round_up(p.length, LANES)),
-        (largest_rows(row, columns), columns),
-        (largest_rows(row, wide), wide),
+        (_even(rows, largest_rows(row, columns)), columns),
+        (_even(rows, largest_rows(row, wide)), wide),
         64 if p.direct and depth > 256 else depth,
         "direct" if p.direct or not p.depths else "panels" if p.rows > rows else "block",
         _parts(p, blocks, machine),
@@ -107,13 +107,27 @@ def why_apart(p: CascadeProblem, machine: Machine) -> str:
     row = p.length * p.dtype.bytes
     if not p.depths and not p.widths:
         return "" if row > machine.l2 // 2 else f"a row of {row} bytes stays in the cache: passes over it move nothing"
+    if not (p.depths and p.reductions):
+        few = _blocks(p) < 2 * machine.cores
+        if few or size <= machine.l2 // 2:
+            return "too few blocks of rows for all threads" if few else f"{size} bytes stay in the cache between two kernels"
     shared = p.length * (sum(p.depths) + sum(p.widths)) * p.dtype.bytes
-    blocks = -(-p.rows // min(p.rows, ROWS))
+    blocks = _blocks(p) // p.batch
     again = (blocks - 1) * p.batch * shared if shared > machine.l2 // 2 else 0
     moved = 3 * size * (len(p.depths) + (len(p.widths) > 0 and p.reductions > 0))
     if p.accumulators > p.reductions + len(p.widths) and p.widths:
         again += size * sum(p.widths) // COLUMNS
     return "" if again < moved else f"{blocks} blocks of rows would read {shared} bytes again each, to save moving {moved}"
+
+
+def _even(rows: int, most: int) -> int:
+    """Rows of a register tile: of which a block is a multiple, if that wastes less than half of the registers."""
+    fit = max(r for r in range(1, most + 1) if rows % r == 0 or r == rows)
+    return fit if 2 * fit >= min(rows, most) else most
+
+
+def _blocks(p: CascadeProblem) -> int:
+    return p.batch * -(-p.rows // min(p.rows, ROWS))
 
 
 def _parts(p: CascadeProblem, blocks: int, machine: Machine) -> int:
