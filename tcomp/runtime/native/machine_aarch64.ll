@@ -4,6 +4,7 @@ declare void @llvm.aarch64.hint(i32)
 declare void @llvm.aarch64.set.fpcr(i64)
 
 @futex = internal constant i64 98
+@gettid = internal constant i64 178
 
 define internal void @rest() nounwind {
   call void @llvm.aarch64.hint(i32 1)

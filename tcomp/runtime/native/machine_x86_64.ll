@@ -4,6 +4,7 @@ declare void @llvm.x86.sse2.pause()
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 
 @futex = internal constant i64 202
+@gettid = internal constant i64 186
 @default_mxcsr = internal constant i32 8064
 
 define internal void @rest() nounwind {

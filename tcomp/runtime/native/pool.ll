@@ -14,6 +14,8 @@
 @job = internal global { ptr, ptr } zeroinitializer, align 64    ; entry and frame; stable while somebody is inside
 @wanted = internal global i64 1                                  ; threads in all, the caller among them
 @started = internal global i64 1                                 ; those that exist; changed by the holder of busy
+@ids = internal global [8 x i32] zeroinitializer, align 64        ; the system's numbers of the first workers
+@named = internal global i64 0                                   ; workers that have put theirs there
 @spin = internal global i64 60000                                ; nanoseconds a worker spins before it sleeps
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -26,6 +28,10 @@ declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i64 @llvm.vector.reduce.or.v16i64(<16 x i64>)
 declare i64 @llvm.smin.i64(i64, i64)
 
 ; entry(frame, t) on up to `threads` threads, t from 0 (the caller). Slot 1 of the frame says how many may walk.
@@ -74,6 +80,8 @@ define void @tc_set_threads(i64 %n) nounwind {
 define void @tc_after_fork() nounwind {
   store atomic i64 1, ptr @started monotonic, align 8
   store atomic i64 0, ptr @sleepers monotonic, align 8
+  store atomic i64 0, ptr @named monotonic, align 8
+  store <8 x i32> zeroinitializer, ptr @ids, align 32
   store atomic i64 0, ptr @gate monotonic, align 8
   store atomic i32 0, ptr @busy release, align 4
   ret void
@@ -95,10 +103,86 @@ define internal void @open_gate(ptr %entry, ptr %frame, i64 %others) nounwind {
   br i1 %some, label %wake, label %out
 
 wake:
+  call void @steer()
   %number = load i64, ptr @futex, align 8
   %half = getelementptr i8, ptr @gate, i64 4
   %count = trunc i64 %others to i32
   %r = call i64 (i64, ...) @syscall(i64 %number, ptr %half, i32 129, i32 %count, ptr null, ptr null, i32 0)
+  br label %out
+
+out:
+  ret void
+}
+
+; Keeps the workers of a small pool off the caller's CPU: a sleeper is often woken where its waker runs, and would wait there for
+; the balancer, longer than most calls take. What the process may use stays what it is; a large pool finds idle CPUs by itself.
+define internal void @steer() nounwind {
+entry:
+  %mask = alloca [16 x i64], align 64
+  store <16 x i64> zeroinitializer, ptr %mask, align 64
+  %started = load atomic i64, ptr @started monotonic, align 8
+  %few = icmp sle i64 %started, 8
+  br i1 %few, label %ask, label %out
+
+ask:
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %cpu = call i32 @sched_getcpu()
+  %known = icmp ult i32 %cpu, 1024
+  %told = icmp sge i32 %failed, 0
+  %both = and i1 %known, %told
+  br i1 %both, label %leave, label %out
+
+leave:
+  %at = lshr i32 %cpu, 6
+  %bit = and i32 %cpu, 63
+  %wide = zext i32 %bit to i64
+  %one = shl i64 1, %wide
+  %others = xor i64 %one, -1
+  %place = getelementptr i64, ptr %mask, i32 %at
+  %before = load i64, ptr %place, align 8
+  %after = and i64 %before, %others
+  store i64 %after, ptr %place, align 8
+  %all = load <16 x i64>, ptr %mask, align 64
+  %any = call i64 @llvm.vector.reduce.or.v16i64(<16 x i64> %all)
+  %room = icmp ne i64 %any, 0
+  br i1 %room, label %look, label %out
+
+look:
+  %k = phi i64 [ 0, %leave ], [ %k1, %next ]
+  %more = icmp slt i64 %k, 8
+  br i1 %more, label %one_worker, label %out
+
+one_worker:
+  %slot = getelementptr i32, ptr @ids, i64 %k
+  %id = load atomic i32, ptr %slot monotonic, align 4
+  %there = icmp ne i32 %id, 0
+  br i1 %there, label %move, label %next
+
+move:
+  %r = call i32 @sched_setaffinity(i32 %id, i64 128, ptr %mask)
+  br label %next
+
+next:
+  %k1 = add i64 %k, 1
+  br label %look
+
+out:
+  ret void
+}
+
+; A worker puts its system number where `steer` finds it.
+define internal void @name_worker() nounwind {
+entry:
+  %number = load i64, ptr @gettid, align 8
+  %id = call i64 (i64, ...) @syscall(i64 %number)
+  %narrow = trunc i64 %id to i32
+  %k = atomicrmw add ptr @named, i64 1 monotonic, align 8
+  %fits = icmp ult i64 %k, 8
+  br i1 %fits, label %put, label %out
+
+put:
+  %slot = getelementptr i32, ptr @ids, i64 %k
+  store atomic i32 %narrow, ptr %slot monotonic, align 4
   br label %out
 
 out:
@@ -194,6 +278,7 @@ define internal ptr @worker(ptr %argument) nounwind {
 entry:
   %first = ptrtoint ptr %argument to i64
   call void @default_floats()
+  call void @name_worker()
   br label %wait
 
 wait:
