@@ -88,8 +88,6 @@ class _Checker:
                     yield from _alias(self.memory, s)
                 case Assert():
                     yield from ((s, why) for why in _symbol_faults(self.memory, (s.cond,)))
-                    if path:
-                        yield s, "an assertion inside a control statement"
                 case Bind():
                     yield from self._bind(s, path)
                 case Allocate():

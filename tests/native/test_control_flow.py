@@ -119,6 +119,22 @@ def test_an_index_out_of_range_in_a_turn_ends_the_call(way):
         assert exe(table_, np.array([4, 4])) == 8
 
 
+def test_a_size_that_does_not_fit_in_a_turn_ends_the_call(way):
+    """In turn t, m elements are read as a matrix of t + 1 rows of 4."""
+    m, n, t = ix.symbol("m"), ix.symbol("n"), ix.symbol("step")
+    x, turns = parameter("x", dt.f32, (m,)), parameter("turns", dt.f32, (n,))
+    total, q = region_parameter(0, full(0.0, dt.f32).type), region_parameter(1, x.type)
+    rows = apply("reduce", reshape(q, (t + 1, 4)), monoid="max", axes=(0,))
+    region = Region((total, q), (apply("add", total, apply("reduce", rows, monoid="add", axes=(0,))),))
+    loop = apply("loop", full(0.0, dt.f32), x, body=region, carried=1, extent=n, counter=t, conditional=False)
+    exe = compiled(Func("f", (x, turns), (item(loop, 0),), ("y",)))
+    assert exe(np.arange(4, dtype=np.float32), np.zeros(1, np.float32)) == 6
+    assert exe(np.arange(5, dtype=np.float32), np.zeros(0, np.float32)) == 0
+    for m_, n_ in ((4, 2), (8, 1), (5, 1)):
+        with pytest.raises(Error, match="TC0605"):
+            exe(np.zeros(m_, np.float32), np.zeros(n_, np.float32))
+
+
 def test_the_profile_counts_all_turns(way):
     exe = compiled(recurrence(1, 64))
     x, h, w = (np.ones(s, np.float32) for s in ((50, 1, 64), (1, 64), (64, 64)))

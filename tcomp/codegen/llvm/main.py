@@ -61,7 +61,7 @@ class _Plan:
         for symbol in self._main.symbols:
             self._check_symbol(symbol)
         for s in self._main.body:
-            if isinstance(s, Assert):
+            if isinstance(s, Assert) and set(self._main.symbols).issuperset(index.symbols([s.cond])):
                 self._check(self._dims.value(s.cond), s.node)
         self._check_sizes()
         sizes = [self._main.arena, scratch, *(d for b in self._main.outputs for d in b.shape)]

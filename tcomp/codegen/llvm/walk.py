@@ -169,7 +169,7 @@ class Walk:
                 case Repeat():
                     self._repeat(s, place)
                 case Assert():
-                    assert not place.nested, "what is asserted is known before the call"
+                    self._assert(s, place)
                 case _:
                     assert_never(s)
 
@@ -191,6 +191,12 @@ class Walk:
             if bound is not None:
                 wrong = f.value(f"icmp {outside} i64 {value}, {bound}")
                 self._leave_if(f"call i1 @main.refuse(i1 {wrong}, i64 {2 << 32 | s.node}, ptr %frame)")
+
+    def _assert(self, s: Assert, place: _Place) -> None:
+        """Unless the plan has checked it: that is outside of control flow, and known before the call."""
+        if place.nested or not set(self._main.symbols).issuperset(index.symbols([s.cond])):
+            wrong = self._f.value(f"icmp eq i64 {self._dims.value(s.cond)}, 0")
+            self._leave_if(f"call i1 @main.refuse(i1 {wrong}, i64 {2 << 32 | s.node}, ptr %frame)")
 
     def _allocate(self, s: Allocate) -> None:
         """One thread allocates, and puts the address where others find it: in the unit's line, or in the table of outputs."""

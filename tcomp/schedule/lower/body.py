@@ -15,14 +15,14 @@ from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import item
 from tcomp.ir.region import Region
-from tcomp.ir.stmts import Alias, Allocate, Bind, Branch, Launch, MainStmt, Repeat, Reserve, Swap
+from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Launch, MainStmt, Repeat, Reserve, Swap
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import nodes_work
 from tcomp.passes.fusion import CONTROL, Group, fuse
 from tcomp.schedule.lower import alone, contraction, convolution, loops
 from tcomp.schedule.lower.cascade import lower_cascade
 from tcomp.schedule.lower.cascade_report import chosen_cascades, note_kernel
-from tcomp.schedule.lower.legal import require_known
+from tcomp.schedule.lower.legal import demands, require_known
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.own import with_own_memory
 from tcomp.schedule.lower.parts import Context, Lowered
@@ -60,6 +60,7 @@ class Body:
     def lower(self, func: Func, targets: list[str]) -> None:
         """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets`."""
         require_known(func, {*LOWERING, *CONTROL, "reduce", "copy"})
+        self._demand(func)
         groups = fuse(func, chosen_cascades(func, self.program) if self.program.reassociates else ())
         self._name_results(func, groups, targets)
         memory = {*self.names, *(o for g in groups for o in outputs_of(g))}
@@ -71,6 +72,13 @@ class Body:
                 self._branch(g.members[0])
             else:
                 self._launch(g, LOWERING[g.kind](f"k{self.program.next_group()}_{_title(g)}", g, ctx))
+
+    def _demand(self, func: Func) -> None:
+        """What sizes must satisfy here, as far as it is not checked before the call."""
+        inside, before = self.outermost is not self.statements, set(self.program.func.symbols())
+        for n, d in demands(n for n in func.nodes() if n.op != "parameter"):
+            if inside or not before.issuperset(index.symbols([d])):
+                self.statements.append(Assert(d, self.program.node_number(n)))
 
     def _name_results(self, func: Func, groups: tuple[Group, ...], targets: list[str]) -> None:
         """Each result is computed in its target: what a group writes there is an alias of it."""
