@@ -1,4 +1,5 @@
-"""Result dtypes by NumPy 2's rules (NEP 50), asked of NumPy itself; bfloat16 stands beside float16, and with it gives float32.
+"""Result dtypes by NumPy 2's rules (NEP 50), asked of NumPy itself; bfloat16 stands beside float16, and with it gives float32;
+storage dtypes (8-bit floats, integers of less than a byte) take part in nothing.
 
 A *kind* is a NumPy dtype, or `int` or `float` for a weak Python scalar.
 """
@@ -31,6 +32,8 @@ def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
 @cache
 def common(kinds: tuple[Kind, ...]) -> DType:
     """The common dtype of operands of these kinds."""
+    if len(set(kinds)) == 1 and isinstance(kinds[0], np.dtype):
+        return element_type(kinds[0])
     samples: dict[Kind, float] = {int: 0, float: 0.0}
     found = _beside_f16(kinds, lambda ks: (np.result_type(*(samples.get(k, k) for k in ks)),), "the common dtype")
     return element_type(found[0])
@@ -39,12 +42,14 @@ def common(kinds: tuple[Kind, ...]) -> DType:
 def _beside_f16(
     kinds: tuple[Kind, ...], resolve: Callable[[tuple[Kind, ...]], tuple[np.dtype, ...]], name: str
 ) -> tuple[np.dtype, ...]:
-    """`resolve` with float16 in bfloat16's place; both together are float32."""
+    """`resolve` with float16 in bfloat16's place; both together are float32. Storage dtypes have no promotions."""
+    shown = " and ".join(k.__name__ if isinstance(k, type) else str(k) for k in kinds)
+    if any(isinstance(k, np.dtype) and (t := from_numpy(k)) is not None and t.is_storage for k in kinds):
+        raise Error("TC0103", f"{name} of {shown}", "dtypes that are computed with: convert first, `x.astype(...)`")
     other = _F32 if _F16 in kinds else _F16
     try:
         found = resolve(tuple(other if k == _BF16 else k for k in kinds))
     except TypeError as e:
-        shown = " and ".join(k.__name__ if isinstance(k, type) else str(k) for k in kinds)
         raise Error("TC0103", f"{name} of {shown}", str(e).split("\n")[0]) from None
     if _BF16 not in kinds or _F16 in kinds:
         return found

@@ -70,3 +70,17 @@ def test_arithmetic_is_refused_and_conversion_is_not(dtype):
     narrow = tcomp.jit(lambda x: (x * 2).astype(dtype))(np.arange(6, dtype=np.float32))
     assert narrow.dtype == dtype and np.array_equal(narrow.view(np.uint8), (np.arange(6) * 2).astype(dtype).view(np.uint8))
     assert np.array_equal(tcomp.jit(lambda x: x.reshape(2, 3).T)(x).view(np.uint8), x.reshape(2, 3).T.copy().view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [F4, E4M3, np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint2)], ids=str)
+def test_there_are_no_promotions(dtype):
+    x, single, whole = np.ones(4).astype(dtype), np.ones(4, np.float32), np.ones(4, np.int32)
+    for f in (
+        lambda: tnp.add(x, single), lambda: tnp.add(x, whole), lambda: tnp.multiply(x, 2), lambda: tnp.equal(x, x),
+        lambda: tnp.matmul(x, x), lambda: tnp.concat([x, single]),
+        lambda: tnp.sqrt(x), lambda: tnp.sum(x), lambda: tnp.max(x), lambda: tnp.sort(x),
+    ):  # fmt: skip
+        with pytest.raises(tcomp.Error) as fault:
+            f()
+        assert fault.value.code == "TC0103"
+    assert tnp.concat([x, x]).dtype == tnp.flip(x).dtype == tnp.where(single > 0, x, x).dtype == dtype

@@ -24,7 +24,7 @@ def summed_dtype(t: DType, dtype: Any) -> DType:
     """What sums and products of `t` are in: 64 bits for integers and bool, else the dtype itself."""
     if dtype is not None:
         return element_type(dtype)
-    if t.is_float:
+    if t.is_float or t.is_storage:  # of which the reduction refuses the latter
         return t
     return dt.u64 if t.kind == "uint" else dt.i64
 

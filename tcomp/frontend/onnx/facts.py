@@ -131,7 +131,8 @@ class Facts:
         folded = self._fold(n)
         if folded is not None:
             return folded
-        dims = shapes.evaluate(n, self._dims) if n.op != "parameter" and n not in self._dequantised and _small_integer(n) else None
+        followed = n.op != "parameter" and n not in self._dequantised and _small_integer(n)
+        dims = shapes.evaluate(n, self._dims) if followed else None
         if dims is not None:
             self._check_dims(v for v in dims.reshape(-1) if isinstance(v, Node))
         found = None if dims is None else shapes.to_node(dims, n.type)
