@@ -105,7 +105,8 @@ def _looped(
     if count is not None and steps is None:
         limit = cast(reshape(count, ()), dt.i64)
         if not c.facts.nested:
-            limit, extent = None, c.facts.data_size(build.with_scalar("max", limit, 0))
+            extent = c.facts.data_size(build.with_scalar("max", limit, 0))
+            limit = None
     first = full(True, dt.bool_) if condition is None else reshape(condition, ())
 
     def turn(counter: Node, values: tuple[Node, ...]) -> list[Node]:

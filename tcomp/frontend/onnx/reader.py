@@ -127,7 +127,7 @@ def _with_sizes(func: Func, sizes: Mapping[Node, Node]) -> Func:
     """`func` with the values of the sizes that are data, of those that it needs, as further results."""
     found: list[tuple[Node, Node]] = []
     needed = set(graph_symbols(func))
-    for value, symbol in reversed(sizes.items()):  # a value needs only sizes that were known before it
+    for value, symbol in reversed(tuple(sizes.items())):  # a value needs only sizes that were known before it
         if symbol in needed:
             found.insert(0, (value, symbol))
             needed.update(graph_symbols(replace(func, results=(value,))))

@@ -62,7 +62,6 @@ def _row(
     result: DType | None = None,
     facts: str = "",
     integer_facts: str = "",
-    identity: float | None = None,
     derivative: tuple[str, ...] = (),
 ) -> None:
     register(
@@ -76,7 +75,6 @@ def _row(
             doc,
             frozenset(facts.split()),
             frozenset(integer_facts.split()),
-            identity,
             derivative,
         )
     )
@@ -159,9 +157,9 @@ _row("isnan", 1, FLOAT, np.isnan, "whether x is NaN", dt.bool_)
 _row("isinf", 1, FLOAT, np.isinf, "whether x is infinite", dt.bool_)
 _row("isfinite", 1, FLOAT, np.isfinite, "whether x is neither infinite nor NaN", dt.bool_)
 
-_row("add", 2, NUMBER, np.add, "x + y", None, "commutative", "associative", 0.0, ("1", "1"))
+_row("add", 2, NUMBER, np.add, "x + y", None, "commutative", "associative", ("1", "1"))
 _row("sub", 2, NUMBER, np.subtract, "x - y", derivative=("1", "-1"))
-_row("mul", 2, NUMBER, np.multiply, "x * y", None, "commutative", "associative distributive", 1.0, ("y", "x"))
+_row("mul", 2, NUMBER, np.multiply, "x * y", None, "commutative", "associative distributive", ("y", "x"))
 _row("div", 2, FLOAT, np.divide, "x / y", derivative=("1/y", "-r/y"))
 _row("floordiv", 2, NUMBER, np.floor_divide, "x // y rounded down; an integer by zero is 0")
 _row("mod", 2, NUMBER, np.remainder, "x - x // y * y: the sign of y; an integer by zero is 0")
@@ -172,8 +170,8 @@ _row("atan2", 2, FLOAT, np.arctan2, "angle of the point (y, x), by quadrant: ata
 _row("max", 2, ANY, np.maximum, "the larger; NaN if either is", None, "commutative associative idempotent")
 _row("min", 2, ANY, np.minimum, "the smaller; NaN if either is", None, "commutative associative idempotent")
 _row("and", 2, BITS, np.bitwise_and, "bitwise and", None, "commutative associative idempotent")
-_row("or", 2, BITS, np.bitwise_or, "bitwise or", None, "commutative associative idempotent", "", 0)
-_row("xor", 2, BITS, np.bitwise_xor, "bitwise exclusive or", None, "commutative associative", "", 0)
+_row("or", 2, BITS, np.bitwise_or, "bitwise or", None, "commutative associative idempotent")
+_row("xor", 2, BITS, np.bitwise_xor, "bitwise exclusive or", None, "commutative associative")
 _row(
     "shl",
     2,

@@ -45,7 +45,6 @@ class OpDef:
     doc: str
     facts: frozenset[str] = frozenset()  # hold for every dtype
     integer_facts: frozenset[str] = frozenset()  # hold for integers and booleans only
-    identity: float | None = None  # x op identity == x, bit for bit where the fact is not integer-only
     derivative: tuple[str, ...] = ()  # d/d operand k, as text over x, y, z and the result r
 
 
