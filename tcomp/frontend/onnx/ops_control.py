@@ -209,15 +209,43 @@ def scan(c: Context, *inputs: Node) -> tuple[Value, ...]:
     for x, a in zip(scanned, axes):
         length = unify(length, x.type.shape[a])
 
+    results = _steps(c, body, start, scanned, axes, back, length)
+    to, turned = c.integers("scan_output_axes", (0,) * outs), c.integers("scan_output_directions", (0,) * outs)
+    lines = [build.flip(line, (0,)) if r else line for line, r in zip(results[len(start) :], turned)]
+    return (*results[: len(start)], *(_moved(c, line, a) for line, a in zip(lines, to)))
+
+
+def _steps(
+    c: Context, body: Any, start: Sequence[Node], scanned: Sequence[Node], axes: Sequence[int], back: Sequence[int], length: Dim
+) -> tuple[Node, ...]:
+    """The last state, then what a body gives at all places along the axes of the scanned operands, from the end where `back`."""
+
     def turn(step: Node, values: tuple[Node, ...]) -> list[Node]:
         ends = [index.sub(index.sub(length, 1), step) if r else step for r in back]
         parts = [_place(x, a, at) for x, a, at in zip(scanned, axes, ends)]
         return _tensors(c, _guarded(c, body, (*values, *parts), step))
 
-    results = regions.loop(c, start, length, turn)
-    to, turned = c.integers("scan_output_axes", (0,) * outs), c.integers("scan_output_directions", (0,) * outs)
-    lines = [build.flip(line, (0,)) if r else line for line, r in zip(results[len(start) :], turned)]
-    return (*results[: len(start)], *(_moved(c, line, a) for line, a in zip(lines, to)))
+    return regions.loop(c, start, length, turn)
+
+
+@operator("Scan", since=8)
+def scan_of_batches(c: Context, lengths: Node | None = None, *inputs: Node) -> tuple[Value, ...]:
+    """Opset 8: every operand has a batch first and, where it is scanned, the sequence next; each example is scanned by itself."""
+    if lengths is not None:
+        raise c.unsupported("sequences of different lengths")
+    body, m = c.graph("body"), c.integer("num_scan_inputs")
+    if not 1 <= m <= len(inputs):
+        raise c.broken(f"{m} scanned operands of {len(inputs)}", "at least one")
+    back, scanned = c.integers("directions", (0,) * m), inputs[len(inputs) - m :]
+    batch, length = scanned[0].type.shape[:2]
+    for x in scanned:
+        batch, length = unify(batch, x.type.shape[0]), unify(length, x.type.shape[1])
+
+    def example(k: Node, _: tuple[Node, ...]) -> tuple[Node, ...]:
+        rows = [_place(x, 0, k) for x in inputs]
+        return _steps(c, body, rows[: len(rows) - m], rows[len(rows) - m :], (0,) * m, back, length)
+
+    return regions.loop(c, (), batch, example)
 
 
 def _moved(c: Context, x: Node, axis: int) -> Node:
