@@ -7,13 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from tcomp.errors import Error
-from tcomp.ir.dtype import bf16, to_numpy
+from tcomp.ir.dtype import STORED, bf16, from_numpy, to_numpy
 from tcomp.ir.literals import digest
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
 from tcomp.ir.printer import large_constants, print_module
 
-_BF16 = to_numpy(bf16)  # safetensors does not give it to NumPy: stored as u16
+# What safetensors does not give to NumPy is stored as its bits.
+_AS_BITS: dict[np.dtype, tuple[np.dtype, ...]] = {
+    np.dtype(np.uint16): (to_numpy(bf16),),
+    np.dtype(np.uint8): tuple(map(to_numpy, STORED)),
+}
 
 
 def save_dump(module: Module, path: Path) -> None:
@@ -27,8 +31,9 @@ def save_dump(module: Module, path: Path) -> None:
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    array = np.ascontiguousarray(array)
-    return array.view(np.uint16) if array.dtype == _BF16 else array
+    array, dtype = np.ascontiguousarray(array).reshape(array.shape), from_numpy(array.dtype)
+    hidden = dtype is not None and (dtype == bf16 or dtype.is_storage)
+    return array.view(f"u{array.itemsize}") if hidden else array
 
 
 def load_dump(path: Path) -> Module:
@@ -52,7 +57,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def _checked(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     """The constant, as the dtype that its digest was taken with."""
-    for candidate in (array, array.view(_BF16)) if array.dtype == np.uint16 else (array,):
+    for candidate in (array, *(array.view(t) for t in _AS_BITS.get(array.dtype, ()))):
         if digest(candidate) == name:
             return candidate
     raise Error("TC0701", f"{path}: the constant {name[:12]} has other bytes than its digest says", "an unaltered file")

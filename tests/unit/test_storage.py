@@ -5,10 +5,11 @@ import pytest
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
+from tcomp.ir.dump import load_dump, save_dump
 from tcomp.ir.graph import Func, cast
 from tcomp.ir.interp.graph import run
 from tcomp.ir.module import Module
-from tcomp.ir.ops import apply, parameter
+from tcomp.ir.ops import apply, constant, parameter
 from tcomp.passes.decompose import decompose
 
 STORED = pytest.mark.parametrize("stored", dt.STORED, ids=str)
@@ -111,3 +112,13 @@ def test_what_combines_is_refused(stored):
         with pytest.raises(Error) as fault:
             apply(op, *operands, **attrs)
         assert fault.value.code == "TC0103", op
+
+
+@STORED
+def test_dumps_keep_large_constants(stored, tmp_path):
+    """Beside the text as bytes, of the dtype that the digest was taken with."""
+    array = (np.arange(99) % 2**stored.bits).astype(np.uint8).view(dt.to_numpy(stored)).reshape(9, 11)
+    path = tmp_path / "m.tc"
+    save_dump(Module("graph", "m", Func("m", (), (constant(array),), ("y",))), path)
+    (found,) = load_dump(path).func.results
+    assert found is constant(array)
