@@ -35,6 +35,8 @@ def choose_dot(p: Problem, machine: Machine) -> DotChoice:
     row = machine.intrinsic(p.dtype)
     columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
     form = _form(p)
+    if form == "direct" and p.m == 1 and p.single_store and p.k * p.n * p.dtype.bytes > machine.l2:
+        return _streamed(p)
     if row.per_vector == 1 and p.n >= LANES * 4 and (p.m <= 4 or form in ("direct", "packed")) and form != "lanes":
         columns = LANES * 4  # few rows, wide: whole cache lines of the second operand, and fewer loads of it than of the first
     columns = min(columns, round_up(p.n, LANES))
@@ -44,6 +46,12 @@ def choose_dot(p: Problem, machine: Machine) -> DotChoice:
     block_columns = min(round_up(p.n, columns), wide, 512 if form != "direct" else 256)
     block_rows = _block_rows(p, rows, block_columns)
     return DotChoice(form, rows, columns, block_rows, block_columns, depth, 4, p.costly_epilogue)
+
+
+def _streamed(p: Problem) -> DotChoice:
+    """One row against a large second operand: whole kilobytes of a few of its rows at a time, since memory is all it takes."""
+    columns = min(LANES * 16, round_up(p.n, LANES))
+    return DotChoice("direct", 1, columns, 1, min(round_up(p.n, columns), columns * 4), min(8, p.k), 1, p.costly_epilogue)
 
 
 def _form(p: Problem) -> str:
@@ -76,6 +84,7 @@ def _block_rows(p: Problem, rows: int, block_columns: int) -> int:
 
 ROWS = 32  # rows of a block: a tile of ROWS x COLUMNS stays in L1, or near it
 COLUMNS = 256
+FEW = 8  # rows up to which packing a second factor costs more than vectors along the inner axis
 PARTS = 4  # parts for each core where rows and batches give no work for all
 
 
@@ -87,13 +96,16 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
     wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), columns)
     blocks = _blocks(p)
     depth = max(p.depths, default=1)
+    packing = _packing(p, rows)
+    score = (_even(rows, largest_rows(row, columns)), columns) if packing != "lanes" else (min(rows, 4), LANES)
+    deep = p.direct and depth > 256
     return CascadeChoice(
         rows,
-        min(COLUMNS, round_up(p.length, LANES)),
-        (_even(rows, largest_rows(row, columns)), columns),
+        min(4 * COLUMNS if deep else COLUMNS, round_up(p.length, LANES)),
+        score,
         (_even(rows, largest_rows(row, wide)), wide),
-        64 if p.direct and depth > 256 else depth,
-        "direct" if p.direct or not p.depths else "panels" if p.rows > rows else "block",
+        32 if deep else depth,
+        packing,
         _parts(p, blocks, machine),
     )
 
@@ -118,6 +130,14 @@ def why_apart(p: CascadeProblem, machine: Machine) -> str:
     if p.accumulators > p.reductions + len(p.widths) and p.widths:
         again += size * sum(p.widths) // COLUMNS
     return "" if again < moved else f"{blocks} blocks of rows would read {shared} bytes again each, to save moving {moved}"
+
+
+def _packing(p: CascadeProblem, rows: int) -> str:
+    if p.direct or not p.depths:
+        return "direct"
+    if p.along and rows <= FEW:
+        return "lanes"
+    return "panels" if p.rows > rows else "block"
 
 
 def _even(rows: int, most: int) -> int:

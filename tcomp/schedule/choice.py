@@ -48,7 +48,8 @@ class CascadeChoice:
     """How dependent reductions run: `rows` by `columns` of the domain at a time.
 
     score, result: register tiles of the products that stream and of those that are reduced. depth: of the streaming product's
-    inner axis at a time. packing of its second factor: `direct`, `panels` (in a phase of their own), `block` (by each block).
+    inner axis at a time. packing of its second factor: `direct`, `panels` (in a phase of their own), `block` (by each block),
+    `lanes` (none: both factors lie along the inner axis, and so do vectors).
     parts: into how many the streamed axis is split, each reduced by itself, then merged.
     """
 

@@ -81,7 +81,8 @@ class CascadeProblem:
     """Dependent reductions to schedule: sizes to steer by, of the grid's axes, of rows and of what streams.
 
     depths: inner axes of the products that stream; widths: columns of those that are reduced. direct: second factors lie along
-    what streams. reductions: stages that are no products; accumulators: of all stages, for each row.
+    what streams; along: both factors lie along the inner axis. reductions: stages that are no products; accumulators: of all
+    stages, for each row.
     """
 
     batch: int
@@ -91,5 +92,6 @@ class CascadeProblem:
     widths: tuple[int, ...]
     dtype: DType
     direct: bool
+    along: bool
     reductions: int
     accumulators: int

@@ -211,9 +211,12 @@ class _Search:
             if lead_axes(n.type.shape, domain) is None and self._leaks(n, members | moves, moves):
                 return f"`{n.op}` of {n.type} is needed in memory"
         members |= self._private(members, domain)
-        members |= self._epilogues(members, stages)
+        members |= self._lefts(members, products)
+        added = self._epilogues(members, stages)
+        moves |= {o for n in added for o in n.operands if o not in members and row_operand(o) in members}
+        members |= added
         members |= {n for n in moves if not self._leaks(n, members | moves, moves)}
-        if not self._convex(members):
+        if not self._convex(members | moves):
             return "what it gives is read by what it needs"
         return self._built(domain, stages, frozenset(members), sorted(products, key=self.order.__getitem__))
 
@@ -235,6 +238,16 @@ class _Search:
     def _feeds_right(self, n: Node, members: set[Node]) -> bool:
         """Whether a product reads `n` as it lies: then it is in memory."""
         return any(r.op == "dot" for r in self.readers[n] if r in members)
+
+    def _lefts(self, members: set[Node], products: set[Node]) -> set[Node]:
+        """Pointwise work on the first factors of products: computed for each block of rows."""
+        found: set[Node] = set()
+        for n in reversed(self.nodes):
+            readers = self.readers[n]
+            inside = all(r in found or (r in products and r.operands[1] is not n) for r in readers)
+            if readers and inside and is_pointwise(n) and n not in self.results and n not in members:
+                found.add(n)
+        return found
 
     def _epilogues(self, members: set[Node], stages: list[Node]) -> set[Node]:
         """Pointwise work on results, of the shape of a stage's result, that reads nothing else that depends on them."""
@@ -349,7 +362,7 @@ def _path(n: Node, product: Node) -> Iterator[Node]:
 def _core(e: Node, sums: dict[Node, Node]) -> tuple[Node, tuple[Step, ...]]:
     """The core of an element and the steps at the end. sums: the cores of the sums before, by their results.
 
-    `where(isnan(h), 0, h)` with h a core over the sum of the same core: if one of a row's h is NaN (0/0, where all is masked) then all
+    `where(isnan(h), 0, h)` with h a core over the sum of the same core: if one of a row's h is NaN (0/0: all is masked) then all
     are, and the sum is NaN or 0. So their products' sum is 0 then, which is a step."""
     if (
         e.op == "where"

@@ -298,7 +298,7 @@ class _Columns:
         type = TileType(p.left.type.dtype, self.extents)
         by = By(plan.choice.score, "ji")
         left, depth = self.block.lefts[p.name], plan.choice.depth
-        row = plan.ctx.machine.intrinsic(p.left.type.dtype)
+        row = plan.ctx.machine.intrinsic(p.left.type.dtype, "lanes" if plan.choice.packing == "lanes" else "splat")
         zero = tile.full(0, p.left.type.dtype)
         packed = self._packed(p)
         if plan.choice.packing != "direct" or (isinstance(p.depth, int) and p.depth <= depth):

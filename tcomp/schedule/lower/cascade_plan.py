@@ -229,6 +229,7 @@ def problem_of(plan: Plan) -> CascadeProblem:
         tuple(likely(s.width) for s in plan.seconds.values()),
         max((s.result.type.dtype for s in c.stages), key=lambda t: t.bytes if t.is_float else 0),
         direct,
+        all(contiguous(e, p.inner, plan.axes) for p in plan.products for e in (p.left, p.right)),
         sum(not s.is_product for s in c.stages),
         sum(len(s.basis) for s in c.stages),
     )
