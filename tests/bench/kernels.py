@@ -84,17 +84,20 @@ def torch_call(k: Kernel) -> Callable[[], Any]:
 
 
 def race(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Best time of each, in turns, so that what else happens on the machine meets all alike."""
+    """Best time of each, in turns of a few calls, so that what else happens on the machine meets all alike.
+
+    Before a turn all pools go to sleep (some spin long after a call); its first call is not timed.
+    """
     best = dict.fromkeys(calls, float("inf"))
-    for call in calls.values():
-        call()
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end:
         for name, call in calls.items():
-            time.sleep(0.03)  # thread pools that spin after a call must not meet the next one
-            start = time.perf_counter()
+            time.sleep(0.03)
             call()
-            best[name] = min(best[name], time.perf_counter() - start)
+            for _ in range(4):
+                start = time.perf_counter()
+                call()
+                best[name] = min(best[name], time.perf_counter() - start)
     return best
 
 
