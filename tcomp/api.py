@@ -7,7 +7,6 @@ code generator: imports stand inside the functions that need them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tcomp.ir.artifact import Artifact
     from tcomp.ir.graph import Func
     from tcomp.ir.module import Module
+    from tcomp.ir.types import Sizes
 
 _EXTERNAL = b"location"  # the key under which an ONNX file names the files of its external data
 
@@ -31,22 +31,20 @@ def compile(
     source: Any,
     *specs: Any,
     target: str = "cpu",
-    dims: Mapping[str, int] | None = None,
+    dims: Sizes | None = None,
     precision: str | None = None,
     use_cache: bool = True,
 ) -> Executable:
     """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
 
-    dims: sizes for symbolic dimensions, by name. target: `cpu`, or a named one such as `cpu:x86-64-v3`. use_cache: look
-    for the program on disk, and keep it there. Raises `Error`.
+    dims: of a model's symbolic dimensions, by name: the size, or (least, most), which every call must keep to. target: `cpu`, or
+    a named one such as `cpu:x86-64-v3`. use_cache: look for the program on disk, and keep it there. Raises `Error`.
     """
     return link(artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache))
 
 
 @forks.whole()
-def artifact_of(
-    source: Any, specs: tuple[Any, ...], dims: Mapping[str, int] | None, options: Options, use_cache: bool = True
-) -> Artifact:
+def artifact_of(source: Any, specs: tuple[Any, ...], dims: Sizes | None, options: Options, use_cache: bool = True) -> Artifact:
     """What `compile` links: code for the options' target, which need not be this machine."""
     check_options(options)
     known = None if callable(source) else _bytes_of(source)
@@ -144,7 +142,7 @@ def _bytes_of(source: Any) -> bytes | None:
     return source if isinstance(source, bytes) and _EXTERNAL not in source else None
 
 
-def _func_of(source: Any, specs: tuple[Any, ...], dims: Mapping[str, int] | None) -> Func:
+def _func_of(source: Any, specs: tuple[Any, ...], dims: Sizes | None) -> Func:
     from tcomp.driver import func_of
 
     return func_of(source, specs, dims)

@@ -26,6 +26,7 @@ from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
 from tcomp.ir.printer import print_module
+from tcomp.ir.types import Sizes
 from tcomp.passes.byte_products import byte_products
 from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
@@ -134,9 +135,11 @@ def recompiled(artifact: Artifact) -> Artifact:
     return replace(artifact, objects=new.objects, counters=new.counters, texts={**artifact.texts, **new.texts})
 
 
-def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Mapping[str, int] | None = None) -> Func:
-    """The GRAPH function of a model or of a Python function."""
+def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Sizes | None = None) -> Func:
+    """The GRAPH function of a model or of a Python function. dims: of the model's dimensions."""
     if callable(source):
+        if dims:
+            raise Error("TC0105", "dims= for a function", "sizes in the specs of its arguments: `f32[8, 64]`, `f32[n=1..64, 64]`")
         from tcomp.frontend.program import trace as trace_program
 
         return trace_program(source, specs).func

@@ -110,6 +110,26 @@ def test_a_dimension_left_open(model, size, rows, capsys):
     assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [rows, 3]
 
 
+def test_a_promised_range_is_compiled_in_and_kept_to(model, tmp_path, capsys):
+    path = str(tmp_path / "m.tcomp")
+    assert invoke(["compile", model, "-o", path, "--emit", "graph", "--dim", "rows=3..8"]) == 0
+    assert "symbols(rows [3, 8])" in capsys.readouterr().out
+    np.save(tmp_path / "x.npy", np.zeros((9, 4), np.float32))
+    assert invoke(["run", path, "--input", f"x={tmp_path}/x.npy"]) == 1
+    assert "TC0605" in (shown := capsys.readouterr().err) and "rows" in shown
+
+
+@pytest.mark.parametrize("dims", [{"rows": (8, 3)}, {"rows": -1}, {"rows": (1, 2, 3)}, {"rows": "n"}, {"columns": (1, 2)}])
+def test_sizes_that_are_none(model, dims):
+    with pytest.raises(Error, match="TC0105"):
+        tcomp.compile(model, dims=dims)
+
+
+def test_dims_are_those_of_models():
+    with pytest.raises(Error, match=r"TC0105.*dims="):
+        tcomp.compile(lambda x: x + 1, tcomp.spec("f32[n]"), dims={"n": 3})
+
+
 def test_an_unknown_dimension_is_refused(artifact, capsys):
     assert invoke(["run", artifact, "--dim", "columns=7"]) == 1
     assert "TC0801" in (shown := capsys.readouterr().err) and "rows" in shown

@@ -89,7 +89,7 @@ def open_artifact(
         require_symbols(dims, found.symbols)
         return found
     with progress(f"compiling {os.path.basename(path)}"):
-        return api.artifact_of(path, (), fixed(dims), Options(target=target, precision=precision), not no_cache)
+        return api.artifact_of(path, (), said(dims), Options(target=target, precision=precision), not no_cache)
 
 
 def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str, threads: int | None, no_cache: bool) -> Any:
@@ -102,7 +102,7 @@ def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str,
         require_symbols(dims, program.artifact.symbols)
         return program
     with progress(f"compiling {os.path.basename(path)}"):
-        return tcomp.compile(path, target=target, dims=fixed(dims), precision=precision, use_cache=not no_cache)
+        return tcomp.compile(path, target=target, dims=said(dims), precision=precision, use_cache=not no_cache)
 
 
 def set_environment(threads: int | None, no_cache: bool) -> None:
@@ -113,9 +113,9 @@ def set_environment(threads: int | None, no_cache: bool) -> None:
         os.environ["TCOMP_CACHE"] = "0"
 
 
-def fixed(dims: Mapping[str, Size]) -> dict[str, int]:
-    """The sizes that a model is compiled for."""
-    return {name: size for name, size in dims.items() if isinstance(size, int)}
+def said(dims: Mapping[str, Size]) -> dict[str, int | tuple[int, int]]:
+    """The sizes and ranges that a model is compiled for."""
+    return {name: size for name, size in dims.items() if size is not None}
 
 
 def require_symbols(dims: Mapping[str, Size], symbols: Iterable[str]) -> None:

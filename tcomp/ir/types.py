@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.node import Dim
+
+Sizes = Mapping[str, int | tuple[int, int]]  # of named dimensions: fixed, or promised to lie between two, both included
 
 
 @dataclass(frozen=True, slots=True)

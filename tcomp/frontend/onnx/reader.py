@@ -27,14 +27,15 @@ from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import parameter
 from tcomp.ir.printer import graph_symbols
+from tcomp.ir.types import Sizes
 
 _ATTEMPTS = 256
 
 
-def load(source: str | os.PathLike[str] | bytes | Any, dims: Mapping[str, int] | None = None) -> Func:
+def load(source: str | os.PathLike[str] | bytes | Any, dims: Sizes | None = None) -> Func:
     """The GRAPH function of an ONNX model: a path, the bytes of a file, or a ModelProto.
 
-    dims: sizes for named dimensions. Raises `Error`: TC0201 (not a readable model), TC0202 (not supported), TC0203 (a node that
+    dims: sizes of named dimensions. Raises `Error`: TC0201 (not a readable model), TC0202 (not supported), TC0203 (a node that
     breaks its operator's rules), TC0204 (external data).
     """
     model, folder = protos.parse_model(source)
@@ -47,7 +48,7 @@ def load(source: str | os.PathLike[str] | bytes | Any, dims: Mapping[str, int] |
 class _Model:
     """A model and what earlier attempts have learned: which symbols stand for what, which defaults have to be constants."""
 
-    def __init__(self, model: Any, folder: Path | None, dims: Mapping[str, int]) -> None:
+    def __init__(self, model: Any, folder: Path | None, dims: Sizes) -> None:
         self.graph, self.folder = model.graph, folder
         self.opsets = schemas.opsets(model.opset_import) or ({"": 1} if model.ir_version < 3 else {})
         self.functions = {(_domain(f), text(f.name), text(f.overload)): f for f in model.functions}
@@ -140,10 +141,16 @@ def _domain(function: Any) -> str:
     return "" if text(function.domain) == "ai.onnx" else text(function.domain)
 
 
-class _Symbols:
-    """The symbols of the model's dimensions: unique names, sizes that the caller fixes, equalities found on the way."""
+def _is_size(given: Any) -> bool:
+    """Whether a size, or two in order, are what `dims` may hold."""
+    low, high = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    return isinstance(low, int) and isinstance(high, int) and 0 <= low <= high
 
-    def __init__(self, inputs: list[Any], dims: Mapping[str, int]) -> None:
+
+class _Symbols:
+    """The symbols of the model's dimensions: unique names, sizes that the caller fixes or bounds, equalities found on the way."""
+
+    def __init__(self, inputs: list[Any], dims: Sizes) -> None:
         self._given = dict(dims)
         self._names: dict[str, str] = {}  # the file's name -> the symbol's
         self._fixed: dict[Node, Dim] = {}
@@ -151,8 +158,8 @@ class _Symbols:
         unknown = [n for n in dims if n not in named]
         if unknown:
             raise Error("TC0105", f"dims names '{unknown[0]}'", f"a dimension of the model: {', '.join(sorted(named)) or 'none'}")
-        if any(not isinstance(v, int) or v < 0 for v in dims.values()):
-            raise Error("TC0105", f"dims = {dims}", "sizes that are not negative")
+        if not all(map(_is_size, dims.values())):
+            raise Error("TC0105", f"dims = {dims}", "sizes that are not negative, or pairs (least, most) of them")
 
     def dim(self, owner: str, axis: int, d: Any) -> Dim:
         """The size of an input's axis."""
@@ -160,9 +167,10 @@ class _Symbols:
             return int(d.dim_value)
         name = text(d.dim_param)
         name = name if re.search(r"\w", name) else ""  # "?" names nothing
-        if name in self._given:
-            return self._given[name]
-        symbol: Dim = index.symbol(self._name(name or f"{owner}.{axis}"))
+        given = self._given.get(name, (0, None))
+        if isinstance(given, int):
+            return given
+        symbol: Dim = index.symbol(self._name(name or f"{owner}.{axis}"), *given)
         for _ in range(len(self._fixed) + 1):
             symbol = index.substitute(symbol, self._fixed)
         return symbol
