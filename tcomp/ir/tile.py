@@ -241,6 +241,23 @@ def map_children(e: Node, f: Callable[[Node], Node]) -> Node:
     return e if new == e.operands else retype(e, new)
 
 
+def replace(e: Node, change: Callable[[Node], Node | None]) -> Node:
+    """`e` with `change(n)` in place of each node where that is a node; where it is None the operands are searched.
+
+    What several nodes share is visited once: an expression is a graph, and has exponentially many paths.
+    """
+    done: dict[Node, Node] = {}
+
+    def new(n: Node) -> Node:
+        found = done.get(n)
+        if found is None:
+            changed = change(n)
+            found = done[n] = map_children(n, new) if changed is None else changed
+        return found
+
+    return new(e)
+
+
 def retype(e: Node, operands: tuple[Node, ...]) -> Node:
     """The expression of e's op over other operands, its type inferred again."""
     match e.op:
@@ -271,7 +288,15 @@ def substitute(e: Node, values: Mapping[Node, Dim]) -> Node:
     def swap(d: Dim) -> Dim:
         return index.substitute(d, values)
 
+    done: dict[Node, Node] = {}
+
     def inner(x: Node) -> Node:
+        found = done.get(x)
+        if found is None:
+            found = done[x] = swapped(x)
+        return found
+
+    def swapped(x: Node) -> Node:
         match x.op:
             case "load":
                 w = window(x)

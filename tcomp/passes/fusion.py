@@ -11,6 +11,7 @@ never computed by themselves: whoever reads them composes their index maps. A gr
 * one operation by itself: concat, scan, sort, top_k, scatter_elements, scatter_nd, cond, loop.
 
 A value that several groups read is an output of its group, unless it is so cheap that each reader computes it again.
+A chain of pointwise operations is cut into strata of `DEEPEST`; a group's pointwise members are of one stratum.
 Merging never makes a cycle between groups: a merge is refused where a path leads out of the pair and back in.
 
 Where a movement cannot be composed into its reader (padding before a convolution, a result of the function) it is computed as
@@ -42,6 +43,7 @@ COSTLY = frozenset(
         *("div", "floordiv", "mod", "rem", "quotient"),
     }
 )
+DEEPEST = 64  # pointwise operations in a row in one kernel: expressions are walked by recursion, and text nests like them
 CHEAP_OPERATIONS = 3  # a value of at most so many cheap operations is computed again by each reader
 
 
@@ -58,7 +60,10 @@ class Group:
 
 @dataclass(slots=True)
 class _Cluster:
-    """A group in the making. domain: the shape its pointwise members run over; anchor_key: what all its anchors share."""
+    """A group in the making. domain: the shape its pointwise members run over; anchor_key: what all its anchors share.
+
+    strata: those of its pointwise members.
+    """
 
     kind: str
     members: set[Node]
@@ -66,6 +71,7 @@ class _Cluster:
     anchors: list[Node]
     anchor_key: tuple[object, ...] = ()
     cascade: Cascade | None = None
+    strata: frozenset[int] = frozenset()
 
 
 def is_pointwise(n: Node) -> bool:
@@ -125,6 +131,7 @@ class _Fusion:
                     if base in self.readers:
                         self.readers[base].append((n, o))
         self.results = {b for r in func.results for b in self._bases(r)}
+        self.stratum = self._strata()
         self.packed: set[Node] = set()  # what a product computes as it takes its second operand
         self.inlined = self._find_inlined()
         self.cluster = {n: self._single(n) for n in self.nodes if n not in self.inlined and n not in self.cascades}
@@ -147,6 +154,17 @@ class _Fusion:
             else:
                 yield n
 
+    def _strata(self) -> dict[Node, int]:
+        """Which stretch of its chain a pointwise value belongs to: a chain starts anew at what is not pointwise."""
+        depth: dict[Node, int] = {}
+        for n in filter(is_pointwise, self.nodes):
+            depth[n] = 1 + max((depth.get(b, 0) for o in n.operands for b in self._bases(o)), default=0)
+        return {n: d // DEEPEST for n, d in depth.items()}
+
+    def _ends_stratum(self, n: Node) -> bool:
+        """Whether `n` is read by pointwise values of a later stratum."""
+        return any(self.stratum.get(r, self.stratum[n]) != self.stratum[n] for r, _ in self.readers[n])
+
     # -- what each reader computes again ---------------------------------------------------------
 
     def _find_inlined(self) -> set[Node]:
@@ -163,11 +181,12 @@ class _Fusion:
             if any(b.op in ("dot", "conv", "reduce") or b in epilogues for o in n.operands for b in self._bases(o)):
                 epilogues.add(n)  # computed where its operand is still in registers
         for n in reversed(self.nodes):
-            kept = n in self.results or n in epilogues or n in self.cascades
-            if is_pointwise(n) and not kept and work[n] < 100 and self._feeds_packing(n):
+            if not is_pointwise(n) or n in self.results or n in epilogues or n in self.cascades or self._ends_stratum(n):
+                continue
+            if work[n] < 100 and self._feeds_packing(n):
                 self.packed.add(n)
                 inlined.add(n)
-            elif is_pointwise(n) and not kept and self._may_inline(n, work[n]):
+            elif self._may_inline(n, work[n]):
                 inlined.add(n)
         return inlined
 
@@ -229,7 +248,8 @@ class _Fusion:
             last = n["axes"] == (len(x) - 1,)
             key = ("row", x) if last else ("column", x, n["axes"])
             return _Cluster(str(key[0]), {n}, x if last else n.type.shape, [n], key)
-        return _Cluster("map", {n}, n.type.shape, [])  # pointwise, a gather, or a movement computed into memory
+        strata = frozenset([self.stratum[n]] if n in self.stratum else [])
+        return _Cluster("map", {n}, n.type.shape, [], strata=strata)  # pointwise, a gather, or a movement computed into memory
 
     def _try_edge(self, reader: Node, operand: Node) -> None:
         for base in self._bases(operand):
@@ -242,6 +262,8 @@ class _Fusion:
     def _fits(self, p: _Cluster, c: _Cluster, base: Node, reader: Node) -> bool:
         """Whether producer cluster `p` and consumer cluster `c` can be one kernel."""
         kinds = {p.kind, c.kind}
+        if len(p.strata | c.strata) > 1:
+            return False
         if kinds == {"map"}:
             return p.domain == c.domain
         if kinds & ALONE or "cascade" in kinds:
@@ -290,6 +312,7 @@ class _Fusion:
             strong = p
             weak = c
         strong.members |= weak.members
+        strong.strata |= weak.strata
         strong.anchors = sorted({*strong.anchors, *weak.anchors}, key=self.order.__getitem__)
         if strong.kind == "row" and weak.kind == "row":
             strong.domain = max(strong.domain, weak.domain, key=len)
@@ -304,7 +327,7 @@ class _Fusion:
                 continue
             mine, key = self.cluster[n], (n.operands[0], n["axes"])
             other = by_operand.setdefault(key, mine)
-            if other is mine or other.anchor_key != mine.anchor_key:
+            if other is mine or other.anchor_key != mine.anchor_key or len(other.strata | mine.strata) > 1:
                 continue
             if self._convex(other, mine) and self._convex(mine, other):
                 self._merge(other, mine)

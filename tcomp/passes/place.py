@@ -215,9 +215,12 @@ def _alive(name: str, rest: tuple[tuple[Stmt, ...], tuple[Node, ...]]) -> bool:
 def reads_elsewhere(e: Node, window: Node) -> bool:
     """Whether `e`, stored to `window`, reads the window's buffer at other elements than the one being written."""
     buffer = window["buffer"].name
-    stack = [(e, False)]
+    stack, seen = [(e, False)], set()
     while stack:
         n, moved = stack.pop()
+        if (n, moved) in seen:
+            continue
+        seen.add((n, moved))
         if n.op == "load" and n["buffer"].name == buffer and (moved or n is not window):
             return True
         for k, o in enumerate(n.operands):

@@ -41,21 +41,16 @@ def index_buffers(e: Node) -> list[Buffer]:
 
 def swap(e: Node, values: Mapping[Node, Node]) -> Node:
     """`e` with whole subexpressions replaced (what replaces them is not searched again)."""
-    if not values:
-        return e
-    done: dict[Node, Node] = dict(values)
-
-    def new(n: Node) -> Node:
-        found = done.get(n)
-        if found is None:
-            found = done[n] = t.map_children(n, new)
-        return found
-
-    return new(e)
+    return t.replace(e, values.get) if values else e
 
 
 def pick(e: Node, at: Dim) -> Node:
     """Element `at` along the first axis of a tile expression; the axis vanishes. Raises TC0302 where rows are not independent."""
+    return t.replace(e, lambda n: _pick(n, at))
+
+
+def _pick(e: Node, at: Dim) -> Node | None:
+    """`pick` of a node; None where it is that of its operands."""
     if not e.type.shape:
         return e
     match e.op:
@@ -78,7 +73,7 @@ def pick(e: Node, at: Dim) -> Node:
             raise Error("TC0302", f"`{e.op}` of type {e.type} among statements over rows", "independent rows")
         case "scan" | "last" | "fold" if e.operands[0].type.rank == 1:
             raise Error("TC0302", f"`{e.op}` along rows", "independent rows")
-    return t.map_children(e, lambda o: pick(o, at))
+    return None
 
 
 def _pick_load(e: Node, at: Dim) -> Node:
@@ -105,13 +100,18 @@ def _dropped(extents: tuple[Dim, ...], at: Dim) -> dict[Node, Dim]:
 
 def spread(e: Node) -> Node:
     """`e` with each `expand` of a rank-1 expression pushed down to its windows, which become windows with a unit axis."""
-    if e.op == "expand" and e.type.rank == 2:
-        return _spread(e.operands[0], e["axis"])
-    return t.map_children(e, spread)
+
+    def change(n: Node) -> Node | None:
+        if n.op != "expand" or n.type.rank != 2:
+            return None
+        x, axis = n.operands[0], n["axis"]
+        return t.replace(x, lambda o: _spread(o, axis))
+
+    return t.replace(e, change)
 
 
-def _spread(x: Node, axis: int) -> Node:
-    """The rank-1 expression x with a unit axis before (0) or after (1) its own."""
+def _spread(x: Node, axis: int) -> Node | None:
+    """The rank-1 expression x with a unit axis before (0) or after (1) its own; None where its operands get it."""
     if not x.type.shape:
         return x
     n = x.type.shape[0]
@@ -129,4 +129,4 @@ def _spread(x: Node, axis: int) -> Node:
             return t.expand(x, axis)
         case "valid" if axis == 1:
             return t.expand(x, axis)
-    return t.map_children(x, lambda o: _spread(o, axis))
+    return None

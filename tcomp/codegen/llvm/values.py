@@ -317,15 +317,22 @@ def form_of(w: Writer, e: Node) -> str:
 
 def _comes_in_elements(w: Writer, e: Node) -> bool:
     """Whether an operand of the same last axis is known one element at a time."""
-    if e.op == "ref":
-        return w.registers[e["name"]].form == "scalars"
-    if e.op == "reduce":
-        return e["axis"] == e.operands[0].type.rank - 1 and not _sums_together(e)
-    if e.op == "last":
-        return True
-    if e.op in ("load", "position", "full", "fold", "scan", "expand", "dot", "when"):
-        return False
-    return any(not uniform(o) and _comes_in_elements(w, o) for o in e.operands if o.type is not INDEX)
+    stack, seen = [e], {e}
+    while stack:
+        n = stack.pop()
+        if n.op == "ref":
+            found = w.registers[n["name"]].form == "scalars"
+        elif n.op == "reduce":
+            found = n["axis"] == n.operands[0].type.rank - 1 and not _sums_together(n)
+        else:
+            found = n.op == "last"
+        if found:
+            return True
+        if n.op not in ("ref", "reduce", "load", "position", "full", "fold", "scan", "expand", "dot", "when"):
+            inner = [o for o in n.operands if o.type is not INDEX and not uniform(o) and o not in seen]
+            seen.update(inner)
+            stack += inner
+    return False
 
 
 def keys_of(shape: tuple[int, ...], form: str) -> list[Key]:

@@ -126,18 +126,14 @@ class _Expander:
     def _name_scalars(self, e: Node, out: list[Stmt]) -> Node:
         """`e` with the largest scalar computations in it named before it."""
 
-        def new(n: Node) -> Node:
+        def named(n: Node) -> Node | None:
             if not _is_scalar_work(n):
-                return t.map_children(n, new)
-            found = values.get(n)
-            if found is None:
-                name = self.names.fresh("x")
-                out.append(Let(name, n))
-                found = values[n] = t.ref(name, n.type)
-            return found
+                return None
+            name = self.names.fresh("x")
+            out.append(Let(name, n))
+            return t.ref(name, n.type)
 
-        values: dict[Node, Node] = {}
-        return new(e)
+        return t.replace(e, named)
 
 
 def _in_run(st: Let | Store) -> bool:

@@ -164,11 +164,17 @@ def _dots(e: Node) -> list[Node]:
 
 def _clamp_rows(e: Node, left: Dim) -> Node:
     """`e` with its rows from `left` on reading row `left - 1`."""
-    if e.op == "dot":
-        a, b, acc = e.operands
-        return t.retype(e, (_clamp_rows(a, left), b, _clamp_rows(acc, left)))
-    if e.op != "load":
-        return t.map_children(e, lambda o: _clamp_rows(o, left))
+
+    def clamped(n: Node) -> Node | None:
+        if n.op == "dot":
+            a, b, acc = n.operands
+            return t.retype(n, (_clamp_rows(a, left), b, _clamp_rows(acc, left)))
+        return _clamp_load(n, left) if n.op == "load" else None
+
+    return t.replace(e, clamped)
+
+
+def _clamp_load(e: Node, left: Dim) -> Node:
     w = t.window(e)
     row = t.axis(0, w.extents[0]) if w.rank == 2 else 0
     moved = {row: index.minimum(row, index.sub(left, 1))} if isinstance(row, Node) else {}
@@ -177,8 +183,10 @@ def _clamp_rows(e: Node, left: Dim) -> Node:
 
 def _lane_counts(e: Node) -> Node:
     """A tile of one row whose windows say by lanes what they said by rows: all of them or none."""
-    if e.op != "load":
-        return t.map_children(e, _lane_counts)
+    return t.replace(e, lambda n: _lane_counts_of_load(n) if n.op == "load" else None)
+
+
+def _lane_counts_of_load(e: Node) -> Node:
     w = t.window(e)
     if w.rank != 2 or w.valid[0] is None:
         return e

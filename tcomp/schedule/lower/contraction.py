@@ -287,14 +287,7 @@ def stores_of(ep: Epilogue, t: Tiling, product: Node, by: By, last: Dim, place: 
 
 def replaced(e: Node, old: Node, new: Node) -> Node:
     """`e` with `old` replaced, shapes inferred again."""
-    done: dict[Node, Node] = {old: new}
-
-    def go(x: Node) -> Node:
-        if x not in done:
-            done[x] = tile.map_children(x, go)
-        return done[x]
-
-    return go(e)
+    return tile.replace(e, {old: new}.get)
 
 
 # --- packing ---------------------------------------------------------------------------------------
