@@ -15,12 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from tcomp import trace
-from tcomp.errors import Error
 from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
@@ -39,11 +38,23 @@ from tcomp.passes.rules.families import FAMILIES, RULES
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any] | None, str]]
 SECONDS = 15.0  # for one window; the worker is killed then
+FUSED = 3.0  # pointwise operations in the time of one of a product: most stand in a kernel that waits for something else
 LEAST = 10e-6  # seconds of products below which a window is not worth the time of solving it
+SHARE = 0.003  # of the program's products, likewise
 WORTH = 0.99  # of the cost as written, above which a window stays as it is
 _BUDGET = Budget()
 _worker = Worker()
 _solved: dict[str, str] = {}
+
+
+class Solved(Protocol):
+    """Texts of answers by key: a dictionary is one."""
+
+    def get(self, key: str, /) -> str | None:
+        """The text kept under a key."""
+
+    def __setitem__(self, key: str, value: str, /) -> None:
+        """Keep a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +88,15 @@ def rates_of(machine: Machine, element: int) -> Rates:
     lanes = {"fma512": 64, "fma256": 32, "neon": 16, "sse": 8}[machine.family] * 8 // (2 * element)
     cores = min(machine.cores, 64)
     clock = 2.5e9
-    return Rates(0.6 * lanes * 2 * clock * cores, 0.5 * lanes * clock * cores, 12e9 * min(cores, 8), 2e-6, element)
+    products = 1.2 * lanes * clock * cores
+    return Rates(products, FUSED * products, 12e9 * min(cores, 8), 2e-6, element)
 
 
 def saturate(
     module: Module,
     machine: Machine,
     ask: Ask | None = None,
-    solved: MutableMapping[str, str] | None = None,
+    solved: Solved | None = None,
     budget: Budget = _BUDGET,
     worth: float = WORTH,
     least: float = LEAST,
@@ -96,12 +108,11 @@ def saturate(
     worth: the part of its cost as written that a window may keep and still be rewritten. least: seconds that its products must
     take for it to be tried. reassociates: whether sums may be taken in another order; nothing is done where not.
     """
-    if module.stage != "graph" or module.func is None:
-        raise Error("TC0401", f"`saturate` was given a module at stage {module.stage}", "graph")
+    func = module.graph("`saturate`")
     if not reassociates:
         return module
     solver = _Solver(ask or _worker.ask, _solved if solved is None else solved, budget, worth, least)
-    found, account = _solutions(module.func, machine, solver)
+    found, account = _solutions(func, machine, solver)
     after = _rewritten(module, found) if found else module
     return replace(after, algebra=tuple(a.as_json() for a in account))
 
@@ -121,7 +132,7 @@ class _Solver:
     """Asks for answers, each question once."""
 
     ask: Ask
-    solved: MutableMapping[str, str]
+    solved: Solved
     budget: Budget
     worth: float
     least: float
@@ -141,9 +152,11 @@ class _Solver:
 def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Solution], list[Rewritten]]:
     """Solve all windows; those that changed, and the account of all."""
     found, account = [], []
-    for window, encoded in _encoded(func):
-        known = rates_of(machine, window.nodes[0].type.dtype.bytes)
-        if _least_time(encoded.terms, known) < solver.least or not may_match(encoded.terms, RULES):
+    rated = [(w, e, rates_of(machine, w.nodes[0].type.dtype.bytes)) for w, e in _encoded(func)]
+    times = [_least_time(e.terms, known) for _, e, known in rated]
+    least = max(solver.least, SHARE * sum(times))
+    for (window, encoded, known), seconds in zip(rated, times):
+        if seconds < least or not may_match(encoded.terms, RULES):
             continue
         start = time.perf_counter()
         rates = asdict(known)

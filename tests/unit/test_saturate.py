@@ -10,6 +10,7 @@ from random_graphs import SIZES, module_of, random_module, values_for
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
+from tcomp.ir import index
 from tcomp.ir.graph import broadcast, full, reshape, transpose
 from tcomp.ir.interp.graph import run
 from tcomp.ir.machine import Machine
@@ -380,3 +381,15 @@ def test_a_transformer_layer_is_within_its_budget():
 def test_a_transformer_layer_keeps_its_meaning():
     module = transformer_layer(6, 8, 2, 12)
     agree(module, saturated(module, worth=1e9), tolerance=1e-4)
+
+
+def test_a_sum_of_nothing_stays_zero():
+    """e / l times v, summed over no elements: 0, though l is 0 too."""
+    n = index.symbol("n")
+    e, v = parameter("e", dt.f32, (64, n)), parameter("v", dt.f32, (n, 64))
+    total = apply("reduce", e, monoid="add", axes=(1,))
+    y = dot(apply("div", e, broadcast(total, (64, n), (0,))), v)
+    after = saturated(module_of(y, params=(e, v)), worth=1e9)
+    for size in (0, 3):
+        arrays = [np.ones((64, size), np.float32), np.ones((size, 64), np.float32)]
+        assert np.array_equal(run(after.func, arrays)[0], np.full((64, 64), float(size > 0), np.float32))

@@ -208,7 +208,7 @@ class Costs:
         if n.op == "ren" and n.attrs[1] in self.graph.free.get(n.kids[0], EMPTY):  # diagonals are no operation of the GRAPH
             return FORBIDDEN
         cost = 1 if n.cls in self.graph.weights else max(1, self._of(n))
-        return cost if n.key in self.graph.given else cost + cost // 1000 + 2
+        return cost if n.key in self.graph.given else cost + cost // 10000 + 2
 
     def _of(self, n: ENode) -> int:
         count = self.graph.elements(n.cls)

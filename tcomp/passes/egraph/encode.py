@@ -1,8 +1,9 @@
 """`encode`: a window of a GRAPH as index terms.
 
-Movement disappears: transposes, broadcasts and reshapes only say which index stands where. Products are `ein` of no index, `x /
-y` is x times `inv` y, `x - y` is x plus -1 times y; `dot`, `conv` and sums are `ein`; every other pointwise operation keeps its
-name.
+Movement disappears: transposes, broadcasts and reshapes only say which index stands where. Products are `ein` of no index, a
+quotient is x times `inv` y, a difference x plus -1 times y; `dot`, `conv` and sums are `ein`; every other pointwise operation
+keeps its name. Where a sum may turn out to be one of nothing, quotients stay functions of two: the sum is 0 even if y is, which
+must then stay inside.
 
     y = dot x[n, c], w[c, o]; z = y * broadcast g[o]      ->   ein((), ein((c), x_nc, w_co), g_o)
 """
@@ -69,6 +70,7 @@ class _Encoder:
         self.windows: dict[Node, list[tuple[Atom, Atom, Atom]]] = {}  # of a conv: (h, p, r) for each spatial axis
         self.terms = Terms()
         self.rows: dict[Node, int] = {}
+        self.may_be_empty = False
 
     def encoded(self) -> Encoded:
         for n in self.leaves:
@@ -80,6 +82,7 @@ class _Encoder:
             except Inexpressible as reason:
                 raise Inexpressible(n, str(reason)) from None
         dims = self._name()
+        self.may_be_empty = any((index.bounds(d)[0] or 0) < 1 for d in dims.values() if isinstance(d, Node))
         leaves: dict[str, Node] = {}
         for n in self.leaves:
             value = scalar_value(n)
@@ -225,7 +228,7 @@ class _Encoder:
                 return t.ein((), *u)
             case "neg":
                 return t.neg(u[0])
-            case "div":
+            case "div" if not self.may_be_empty or scalar_value(n.operands[1]):
                 return t.ein((), u[0], self._inverse(n.operands[1], u[1]))
             case "reduce":
                 return self._reduce(n, u[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import selectors
 import subprocess
 import sys
@@ -28,6 +29,12 @@ class Worker:
 
     def __init__(self, memory: int = MEMORY) -> None:
         self.memory = memory
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self.stop)
+
+    def _forget(self) -> None:
+        """A process without a worker: a new one, and the child of a fork, whose parent's worker is not its own."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -67,7 +74,6 @@ class Worker:
         command = [sys.executable, "-m", __name__, str(self.memory)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        atexit.register(self.stop)
         if _read_line(self._process, START) != b"ready":
             self.stop()
         return self._process
