@@ -3,7 +3,8 @@
 Takes and gives a GRAPH of the same meaning: operations on constants become constants, by the references of the op table. What
 only repeats or counts (`broadcast`, `iota`, `window`) stays, since it is never stored; a constant of equal elements becomes one,
 repeated. Must not make programs large: an operation stays where its result is over 64 MB, or over four times its operands and
-not small. An operation that faults on its constants is left to fault when it runs.
+not small; and dequantised weights of a product of few rows stay as they are stored, since reading them is its work. An operation
+that faults on its constants is left to fault when it runs.
 
     y = transpose w[768, 3072]   ->   y = a constant [3072, 768]
 """
@@ -16,18 +17,21 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
-from tcomp.ir.graph import broadcast
+from tcomp.ir.graph import Func, broadcast
 from tcomp.ir.interp.graph import evaluate
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node, with_operands
 from tcomp.ir.ops import OPS, constant
-from tcomp.ir.ops.table import CONTROL
+from tcomp.ir.ops.reduction import free_axes
+from tcomp.ir.ops.table import CONTROL, MOVEMENT, POINTWISE
 from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.rebuild import rebuilt
 
 LARGEST = 64 << 20  # bytes of a result
 SMALL = 64 << 10  # bytes of a result that may be any multiple of its operands
 GROWTH = 4
+FEW_ROWS = 4  # of a product whose work is reading its weights: up to here bytes are faster than floats in panels (measured)
+LARGE_WEIGHTS = 1 << 20  # bytes
 _UNSTORED = frozenset(["broadcast", "iota", "window"])
 _VIEWS = frozenset(["broadcast", "window"])
 _SLOW = frozenset(["erf", "scatter_elements", "scatter_nd"])  # references that walk their elements in Python
@@ -35,19 +39,23 @@ _SLOW = frozenset(["erf", "scatter_elements", "scatter_nd"])  # references that 
 
 def fold(module: Module) -> Module:
     """`module` with everything computed that does not depend on the parameters."""
-    return rebuilt(module, _Folding().change)
+    kept = _dequantised(module.func) if module.func is not None else frozenset()
+    return rebuilt(module, _Folding(kept).change)
 
 
 class _Folding:
     """Values known so far, of nodes of the new program."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: frozenset[Node]) -> None:
+        self.kept = kept
         self.known: dict[Node, Any] = {}
 
     def change(self, old: Node, operands: tuple[Node, ...]) -> Node:
         n = with_operands(old, operands)
         if n.op == "constant":
             return self._constant(n)
+        if old in self.kept:
+            return n
         if n not in self.known and not self._evaluate(n):
             return n
         if n.op in _UNSTORED or isinstance(n.type, TupleType) or not self._pays(n):
@@ -100,6 +108,46 @@ class _Folding:
         if n.op in _UNSTORED:
             return sum(self._stored_bytes(o) for o in n.operands)
         return _bytes(n.type)
+
+
+def _dequantised(func: Func) -> frozenset[Node]:
+    """What is computed of constants, for the second operands of products of few rows alone, that is large and twice as large as
+    the constants."""
+    readers: dict[Node, list[Node]] = {}
+    for n in func.nodes():
+        for o in n.operands:
+            readers.setdefault(o, []).append(n)
+    kept: set[Node] = set(func.results)
+    found: set[Node] = set()
+    for n in func.nodes():
+        if n.op == "dot" and n.type.dtype.is_float and n.operands[0] is not n.operands[1] and _has_few_rows(n):
+            inside = _computed(n.operands[1])
+            users = {r for x in inside for r in readers[x]} - inside - {n}
+            found |= inside if not users and not inside & kept else set()
+    return frozenset(found)
+
+
+def _has_few_rows(n: Node) -> bool:
+    rows = [n.operands[0].type.shape[a] for a in free_axes(n.operands[0].type.rank, n["batch"][0], n["contract"][0])]
+    return all(isinstance(d, int) for d in rows) and math.prod(map(_number, rows)) <= FEW_ROWS
+
+
+def _computed(root: Node) -> set[Node]:
+    """The operations under `root` where it is dequantisation: of constants alone, large, and larger than these."""
+    inside: set[Node] = set()
+    constants: set[Node] = set()
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        if n.op == "constant":
+            constants.add(n)
+        elif OPS[n.op].kind not in (POINTWISE, MOVEMENT) or not _is_sized(n):
+            return set()
+        elif n not in inside:
+            inside.add(n)
+            stack.extend(n.operands)
+    size = _bytes(root.type)
+    return inside if size >= LARGE_WEIGHTS and 2 * sum(_bytes(c.type) for c in constants) <= size else set()
 
 
 def _only_element(array: np.ndarray) -> np.ndarray | None:

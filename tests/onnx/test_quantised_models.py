@@ -119,3 +119,17 @@ def test_products_too_deep_for_the_sum_stay():
     m = model(nodes, {"x": ("int8", [2, 40000])}, ["y"], constants=constants)
     text = print_module(stages_of(load(m.SerializeToString()), Options())["tile"])
     assert WORDS is None or f"@{WORDS.name}" not in text
+
+
+@pytest.mark.parametrize("rows, dtype", [(1, "i8"), (4, "i8"), (5, "f32")])
+def test_weights_of_products_of_few_rows_stay_small(rows, dtype):
+    """Reading them is the work; more rows take them as floats, packed at compile time."""
+    w, s = rng(600, 512), np.linspace(0.01, 0.02, 512, dtype=np.float32)
+    constants = {"w": w, "s": s, "z": np.zeros(512, np.int8)}
+    m = model([dequantise("v", "w", "s", "z", 1), node("MatMul", ["x", "v"], ["y"])], {"x": ("float32", [rows, 600])}, ["y"],
+              constants=constants)  # fmt: skip
+    kernel = print_module(stages_of(load(m.SerializeToString()), Options())["tile"]).split("\nkernel ")[1].split("\n")[0]
+    assert f"in1 : {dtype}[" in kernel
+    x = np.random.default_rng(1).standard_normal((rows, 600)).astype(np.float32)
+    (got,) = tcomp.compile(m.SerializeToString(), use_cache=False).run({"x": x}).values()
+    np.testing.assert_allclose(got, x @ (w * s), rtol=1e-4, atol=1e-3)
