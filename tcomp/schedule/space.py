@@ -11,8 +11,8 @@ from tcomp.ir.machine import LANES, Intrinsic, Machine
 from tcomp.schedule.choice import DotChoice
 
 FORMS = ("packed", "prepacked", "direct", "lanes")
-COLUMNS = (LANES, 2 * LANES, 3 * LANES, 4 * LANES)
-DEPTHS = (16, 32, 64, 128, 256, 384, 512)
+COLUMNS = (LANES, 2 * LANES, 3 * LANES, 4 * LANES, 16 * LANES)
+DEPTHS = (8, 16, 32, 64, 128, 256, 384, 512)
 
 
 @dataclass(frozen=True, slots=True)
