@@ -25,6 +25,8 @@ _KINDS = {
     "space": r"\s+",
 }
 _TOKEN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()), re.ASCII)
+_DIGITS = 100  # of an integer: more than any dtype holds, fewer than Python refuses to read
+_KEPT = {"int": f"at most {_DIGITS} digits"} | dict.fromkeys(("string", "value", "at"), "text quoted as JSON does")
 T = TypeVar("T")
 
 
@@ -69,14 +71,19 @@ def _row(file: str, number: int, line: str) -> Row:
             raise fault(Row(file, number, 0, line, ()), at, f"`{line[at]}`", "a name, a number or a sign")
         kind = m.lastgroup or ""
         if kind not in ("space", "comment"):
-            tokens.append(Token(kind, _plain(kind, m.group()), at))
+            try:
+                tokens.append(Token(kind, _plain(kind, m.group()), at))
+            except ValueError as error:
+                raise fault(Row(file, number, 0, line, ()), at, f"a token that cannot be read: {error}", _KEPT[kind]) from None
         at = m.end()
     tokens.append(Token("end", "", len(line)))
     return Row(file, number, len(line) - len(line.lstrip(" ")), line, tuple(tokens))
 
 
 def _plain(kind: str, text: str) -> str:
-    """The text of a token without its quotes and its first sign."""
+    """The text of a token without its quotes and its first sign. Raises ValueError where it has no meaning."""
+    if kind == "int" and len(text) > _DIGITS:
+        raise ValueError(f"{len(text)} digits")
     text = text[1:] if kind in ("value", "at") else text
     return str(json.loads(text)) if text.startswith('"') else text
 

@@ -304,7 +304,11 @@ def _by(c: Cursor) -> By | None:
         return None
     tile = [c.integer()]
     if c.is_kind("word") and c.token.text.startswith("x"):
-        tile += map(int, c.name()[1:].split("x"))
+        sizes = c.token.text[1:].split("x")
+        if not all(map(str.isdecimal, sizes)):
+            c.fail("sizes of a register tile, such as 14x32")
+        c.name()
+        tile += map(int, sizes)
     order = c.name() if c.is_("ij") or c.is_("ji") else "ij"
     tail = c.name("how the tail ends") if c.accept("tail") else "binary"
     return By(tuple(tile), order, tail, c.accept("spill"), read_float(c.number()) if c.accept("pad") else None)

@@ -305,6 +305,11 @@ FAULTS = {
     "after the end": (KERNEL + "    a = 1.0 2.0\n", "the end of the line"),
     "yield of a branch": (KERNEL + "    if i\n      yield 1.0\n", "at the end of a loop"),
     "a monoid": (KERNEL + "    a = reduce avg(x[i, :]) axis 0\n", "one of add, mul"),
+    "a register tile": (KERNEL + "    store y[i, :] = x[i, :]  by 14xj\n", "14x32"),
+    "half a register tile": (KERNEL + "    store y[i, :] = x[i, :]  by 14x\n", "14x32"),
+    "a quoted name": ('module @"a\x01b" stage graph target cpu\n', "quoted as JSON does"),
+    "an escape": (KERNEL + '    "\\q" = 1.0\n', "quoted as JSON does"),
+    "digits without end": (KERNEL + f"    a = {'9' * 5000}\n", "at most 100 digits"),
     "too deep": (KERNEL + f"    a = {'(' * 5000}1.0\n", "nested too deeply"),
     "a statement of main": ("module @m stage tile target cpu\nmain () -> ()\n  frob x\n", "`launch`"),
 }
