@@ -17,10 +17,12 @@ from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node
+from tcomp.ir.region import deep_walk
 from tcomp.ir.stmts import Allocate, Assert, Kernel, Main
-from tcomp.ir.types import Buffer
+from tcomp.ir.types import Buffer, TensorType
 from tcomp.schedule.lower.body import Body
 from tcomp.schedule.lower.legal import demands
+from tcomp.schedule.lower.nest import avoiding
 from tcomp.schedule.lower.own import with_own_memory
 from tcomp.schedule.lower.segments import segments
 
@@ -28,6 +30,20 @@ from tcomp.schedule.lower.segments import segments
 def lower(module: Module, machine: Machine, reassociates: bool = True) -> Module:
     """The TILE module of a canonical GRAPH module. reassociates: whether dependent reductions may become one pass."""
     func = module.graph("`lower`")
+    with avoiding(_dimension_names(func)):
+        return _lowered(module, func, machine, reassociates)
+
+
+def _dimension_names(func: Func) -> set[str]:
+    """The names of all symbols of the program: dimensions, sizes that are data, turns of loops."""
+    names: set[str] = set()
+    for n in deep_walk(func.results):
+        dims = [*(n.type.shape if isinstance(n.type, TensorType) else ()), *(v for _, v in n.attrs if isinstance(v, Node))]
+        names |= {str(s["name"]) for s in index.symbols(dims)}
+    return names
+
+
+def _lowered(module: Module, func: Func, machine: Machine, reassociates: bool) -> Module:
     program = Program(func, machine, reassociates)
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
     outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, func.visible))

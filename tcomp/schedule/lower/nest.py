@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from tcomp.ir import index
@@ -25,8 +27,23 @@ def surely(d: Dim) -> int:
     return max(1, index.bounds(d)[0] or 1)
 
 
+_dimensions: ContextVar[frozenset[str]] = ContextVar("names of the dimensions of the program being lowered", default=frozenset())
+
+
+@contextmanager
+def avoiding(names: Iterable[str]) -> Iterator[None]:
+    """Within the block no loop variable takes one of these names, which are those of the user's dimensions."""
+    token = _dimensions.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _dimensions.reset(token)
+
+
 def counter(name: str, extent: Dim, step: int = 1) -> Node:
     """A loop variable over 0, step, ... below extent."""
+    while name in _dimensions.get():
+        name += "_"
     return index.loop_symbol(name, 0, extent, step)
 
 
