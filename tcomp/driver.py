@@ -27,6 +27,7 @@ from tcomp.ir.module import Module
 from tcomp.ir.parser import parse
 from tcomp.ir.printer import print_module
 from tcomp.ir.types import Sizes
+from tcomp.ir.verify import verify
 from tcomp.passes.byte_products import byte_products
 from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
@@ -90,9 +91,13 @@ def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass
 
 def _dump(name: str, module: Module) -> None:
     folder = knobs.DUMP.read()
-    if folder:
+    if not folder:
+        return
+    try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_dump(module, Path(folder) / f"{name}.tc")
+    except OSError as e:
+        raise Error("TC0002", f"TCOMP_DUMP={folder}: {e.strerror}", "a folder that can be written") from None
 
 
 def stages_of(func: Func, options: Options) -> dict[str, Module]:
@@ -124,14 +129,20 @@ def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
 
 
 def recompiled(artifact: Artifact) -> Artifact:
-    """The artifact with code made anew for this machine, from the text of its TILE stage."""
+    """The artifact with code made anew for this machine, from the text of its TILE stage, whose rules are checked first.
+
+    Raises TC0302 where the text breaks them, TC0701 where it is that of a program with other inputs or results.
+    """
     module = parse(artifact.texts["tile"], {digest(c.data): c.data for c in artifact.constants})
+    verify(module)
     options = Options()
     modules = {module.stage: module}
     for name in PIPELINE[PIPELINE.index("lower") + 1 :]:
         module = run_passes(module, (name,))
         modules[module.stage] = module
     new = artifact_of(modules, options)
+    if (new.inputs, new.outputs, new.symbols) != (artifact.inputs, artifact.outputs, artifact.symbols):
+        raise Error("TC0701", f"the text of `{artifact.name}` is that of another program", "the manifest's inputs and results")
     return replace(artifact, objects=new.objects, counters=new.counters, texts={**artifact.texts, **new.texts})
 
 

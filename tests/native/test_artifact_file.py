@@ -15,7 +15,7 @@ from programs import N, artifact
 import tcomp
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
-from tcomp.ir.artifact import Artifact, CodeObject, Constant
+from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.ir.stmts import Launch, Main
 from tcomp.ir.types import Buffer
 from tcomp.runtime import safetensors_file
@@ -78,6 +78,20 @@ def test_a_file_is_compiled_again_from_its_text(tmp_path):
         tcomp.load(path)
     x = np.ones((3, 40), np.float32)
     np.testing.assert_array_equal(tcomp.load(path, native=False)(x), x * 2 + weights)
+
+
+def test_text_that_is_not_the_programs_is_not_compiled(tmp_path):
+    path = tmp_path / "m.tcomp"
+    tcomp.compile(lambda x: x * 2 + x.sum(), tcomp.spec("f32[40]")).save(path)
+    whole = read(path)
+    write(replace(whole, inputs=(Port("x0", "f32", (4,)),)), path)  # the code would read past the end of what a caller gives
+    with pytest.raises(Error, match=r"TC0701.*another program"):
+        tcomp.load(path, native=False)
+    lie = whole.texts["tile"].replace("x0 : f32[40]", "x0 : f32[4]")
+    assert lie != whole.texts["tile"]
+    write(replace(whole, texts={**whole.texts, "tile": lie}), path)
+    with pytest.raises(Error, match="TC0302"):
+        tcomp.load(path, native=False)
 
 
 def test_no_code_for_this_machine(whole, tmp_path):

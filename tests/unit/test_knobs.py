@@ -2,6 +2,7 @@
 
 import pytest
 
+import tcomp
 from tcomp import knobs
 from tcomp.errors import Error
 from tcomp.knobs import KNOBS
@@ -37,6 +38,14 @@ def test_switches_are_on_or_off(knob, monkeypatch):
     monkeypatch.setenv(knob.name, "perhaps")
     with pytest.raises(Error, match="TC0002"):
         knob.read()
+
+
+def test_dumps_need_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv("TCOMP_DUMP", str(folder))
+        with pytest.raises(Error, match="TC0002: TCOMP_DUMP="):
+            tcomp.compile(lambda x: x + 1, tcomp.spec("f32[3]"), use_cache=False)
 
 
 def test_every_knob_is_in_the_table():
