@@ -37,14 +37,16 @@ from tcomp.passes.layout import layout
 from tcomp.passes.memory_plan import memory_plan
 from tcomp.passes.place import place
 from tcomp.passes.quantise import quantise
+from tcomp.passes.saturate import saturate
 from tcomp.passes.vector_products import vector_products
+from tcomp.runtime import cache
 from tcomp.schedule.lower import lower
 
 Pass = Callable[[Module], Module]
 
 # Every pass, in the order of the pipeline. `passes_for` binds the machine to those that need it.
 PIPELINE: tuple[str, ...] = (
-    *("quantise", "fold", "canonicalise", "layout", "decompose", "vector_products", "fold", "canonicalise"),
+    *("quantise", "fold", "canonicalise", "saturate", "layout", "decompose", "vector_products", "fold", "canonicalise"),
     *("byte_products", "lower", "place", "expand", "memory_plan"),
 )
 _MACHINE_FREE: dict[str, Pass] = {
@@ -59,10 +61,37 @@ _MACHINE_FREE: dict[str, Pass] = {
 }
 
 
+class _Answers:
+    """Answers about windows of programs, which are kept like object code: by what they depend on, with a checksum."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        """The answer kept under a key."""
+        if key not in self._known:
+            kept = cache.user_cache()
+            data = kept.code(cache.key("algebra", key)) if kept is not None else None
+            if data is None:
+                return None
+            self._known[key] = data.decode()
+        return self._known[key]
+
+    def __setitem__(self, key: str, answer: str) -> None:
+        self._known[key] = answer
+        kept = cache.user_cache()
+        if kept is not None:
+            kept.put_code(cache.key("algebra", key), answer.encode())
+
+
+_ANSWERS = _Answers()
+
+
 def passes_for(machine: Machine, fp: str | None = None) -> dict[str, Pass]:
     """Every pass by name, for a machine. fp: the floating-point class asked for; `bitwise` keeps the order of the text."""
     bound: dict[str, Pass] = {
         "quantise": partial(quantise, machine=machine, reassociates=fp != "bitwise"),
+        "saturate": partial(saturate, machine=machine, solved=_ANSWERS, reassociates=fp != "bitwise"),
         "byte_products": partial(byte_products, machine=machine),
         "lower": partial(lower, machine=machine, reassociates=fp != "bitwise"),
     }
@@ -123,6 +152,7 @@ def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
         "note": options.note,
         "operations": [list(r) for r in program.realised],
         "kernels": len(program.kernels),
+        "algebra": list(modules["graph"].algebra) if "graph" in modules else [],  # not where made anew from TILE
         "cascades": [dict(c) for c in modules["tile"].cascades],
     }
     return build(program, machine, target, texts, report)

@@ -202,3 +202,23 @@ def test_mypy_is_strict_where_it_must_be():
     assert find_spec("mypy"), "mypy is part of the dev extra"
     done = run(sys.executable, "-m", "mypy", "-p", "tcomp.ir", "-p", "tcomp.passes", "-p", "tcomp.schedule")
     assert done.returncode == 0, done.stdout
+
+
+SOLVES = """
+import sys
+import numpy as np, tcomp
+f = tcomp.jit(lambda q, k, v: (q @ k.T) @ v)
+rows = [np.ones((1024, 64), np.float32) for _ in range(3)]
+f(*rows)
+print([m for m in ("onnx", "egglog", "z3", "ortools", "networkx", "sqlalchemy") if m in sys.modules], end=" ")
+print("tcomp.passes.egraph.worker" in sys.modules)
+"""
+
+
+def test_solvers_stay_in_their_own_process(tmp_path, monkeypatch):
+    """Saturation loads them in the worker alone; a program from the cache does not even know of the worker."""
+    monkeypatch.setenv("TCOMP_CACHE", "1")
+    monkeypatch.setenv("TCOMP_CACHE_DIR", str(tmp_path))
+    for expected in ("[] True", "[] False"):
+        done = run(sys.executable, "-c", SOLVES)
+        assert done.stdout.strip() == expected, done.stdout + done.stderr
