@@ -82,7 +82,7 @@ def _block_rows(p: Problem, rows: int, block_columns: int) -> int:
 
 # --- dependent reductions ---------------------------------------------------------------------------
 
-ROWS = 32  # rows of a block: a tile of ROWS x COLUMNS stays in L1, or near it
+ROWS = 64  # rows of a block: so many that packing a second factor for each block costs little beside its products
 COLUMNS = 256
 FEW = 8  # rows up to which packing a second factor costs more than vectors along the inner axis
 PARTS = 4  # parts for each core where rows and batches give no work for all
@@ -92,7 +92,7 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
     """Blocks by the caches, packing by how second factors lie and how often they are read, parts by the number of cores."""
     row = machine.intrinsic(p.dtype)
     columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
-    rows = min(p.rows, ROWS)
+    rows = _rows(p)
     wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), columns)
     blocks = _blocks(p)
     depth = max(p.depths, default=1)
@@ -137,7 +137,7 @@ def _packing(p: CascadeProblem, rows: int) -> str:
         return "direct"
     if p.along and rows <= FEW:
         return "lanes"
-    return "panels" if p.rows > rows else "block"
+    return "block"
 
 
 def _even(rows: int, most: int) -> int:
@@ -147,7 +147,13 @@ def _even(rows: int, most: int) -> int:
 
 
 def _blocks(p: CascadeProblem) -> int:
-    return p.batch * -(-p.rows // min(p.rows, ROWS))
+    return p.batch * -(-p.rows // _rows(p))
+
+
+def _rows(p: CascadeProblem) -> int:
+    """Rows of a block: half as many where that gives work to more threads."""
+    few = p.batch * -(-p.rows // ROWS) < FEW
+    return min(p.rows, ROWS // 2 if few else ROWS)
 
 
 def _parts(p: CascadeProblem, blocks: int, machine: Machine) -> int:

@@ -134,7 +134,9 @@ class _Search:
 
     def _region(self, stage: Node, domain: Shape) -> _Region:
         region = _Region()
-        stack = [stage.operands[0]]
+        first = streamed_operand(stage)
+        region.moves |= set(_path(stage.operands[0], first))
+        stack = [first]
         seen: set[Node] = set()
         while stack:
             n = stack.pop()
@@ -297,7 +299,7 @@ class _Search:
 
     def _built(self, domain: Shape, nodes: list[Node], members: frozenset[Node], products: list[Node]) -> Cascade | str:
         elements = Elements(domain, members)
-        read = {n: elements.of(n.operands[0]) for n in self._in_order(nodes, elements)}
+        read = {n: elements.of(streamed_operand(n)) for n in self._in_order(nodes, elements)}
         extremes = {
             elements.results[n]: (str(n["monoid"]), e) for n, e in read.items() if n.op == "reduce" and "m" not in kinds(e)
         }
@@ -388,10 +390,19 @@ def domain_of(n: Node) -> Shape | None:
     x = n.operands[0]
     if n.op == "reduce" and n["axes"] == (x.type.rank - 1,) and n["monoid"] in MONOIDS:
         return tuple(x.type.shape)
-    if n.op == "dot" and n["contract"][0] == (x.type.rank - 1,) and OPS[x.op].kind == "pointwise":
+    base = streamed_operand(n)
+    if n.op == "dot" and n["contract"][0] == (x.type.rank - 1,) and OPS[base.op].kind == "pointwise":
         lead = n["batch"][0] == tuple(range(len(n["batch"][0])))
-        return tuple(x.type.shape) if lead else None
+        return tuple(base.type.shape) if lead else None
     return None
+
+
+def streamed_operand(n: Node) -> Node:
+    """What a stage reads along its last axis, before its other axes are regrouped (heads that share a second factor)."""
+    x = n.operands[0]
+    while n.op == "dot" and x.op == "reshape" and x.type.shape and x.operands[0].type.shape[-1:] == x.type.shape[-1:]:
+        x = x.operands[0]
+    return x
 
 
 __all__ = ["Cascade", "Refusal", "Stage", "domain_of", "find", "is_state"]

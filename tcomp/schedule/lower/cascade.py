@@ -23,13 +23,14 @@ from tcomp.passes.tiles import swap
 from tcomp.schedule.analytic import choose_cascade
 from tcomp.schedule.lower.cascade_mask import pieces
 from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, row_position, stretched, whole_load
-from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, finals, slot_type, slots
+from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, finals, slot_type, slots, space_of
 from tcomp.schedule.lower.loops import finish
 from tcomp.schedule.lower.nest import counter
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.tiling import Tiling, tiled
 
 PANEL = 2 * LANES
+_OUT = index.symbol("@out", 0, None)  # a column of a result
 WIDE = By((4 * LANES,))
 
 
@@ -235,7 +236,7 @@ class _Block:
             source = whole_load(as_tile(p.left, values, (self.rows, p.depth)), (self.rows, p.depth))
             plain = source.op == "load" and isinstance(self.rows, int)
             if not plain and index.bounds(p.depth)[1] is not None:
-                self.body.append(Let(f"left_{p.name}", source, "stack", WIDE))
+                self.body.append(Let(f"left_{p.name}", source, space_of(source.type), WIDE))
                 source = tile.ref(f"left_{p.name}", source.type)
             self.lefts[p.name] = source
 
@@ -252,14 +253,20 @@ class _Block:
         for n, buffer in zip(self.kernel.nodes, self.kernel.outputs):
             self._store_one(n, buffer, {names[m]: t for m, t in done.items()})
 
+    def _place(self, n: Node) -> tuple[Dim, ...]:
+        """Where a row's results are in a value of the shape of a product that is reduced."""
+        plan = self.plan
+        k = next(k for k, s in enumerate(plan.cascade.stages) if s.is_product and s.node.type.shape == n.type.shape)
+        return (*plan.seconds[k].lead, _OUT)
+
     def _store_one(self, n: Node, buffer: Buffer, results: Mapping[Node, Node]) -> None:
         plan = self.plan
         values = plan.bound(self.at, self.row, 0)
         wide = lead_axes(n.type.shape, plan.cascade.domain) is None
-        axes = (*plan.axes[:-1], index.symbol("@out", 0, None)) if wide else row_position(n.type.shape, plan.cascade, plan.axes)
+        axes = self._place(n) if wide else row_position(n.type.shape, plan.cascade, plan.axes)
         extents: tuple[Dim, ...] = (self.rows, n.type.shape[-1]) if wide else (self.rows,)
-        if wide and isinstance(axes[-1], Node):
-            values[axes[-1]] = tile.axis(1, n.type.shape[-1])
+        if wide:
+            values[_OUT] = tile.axis(1, n.type.shape[-1])
         e = plan.reader.read(n, axes)
         named = {k: tile.expand(t, 1) if wide and t.type.rank == 1 else t for k, t in results.items()}
         value = swap(tiled(e, Tiling(values, extents, {})), named)
@@ -302,13 +309,13 @@ class _Columns:
         zero = tile.full(0, p.left.type.dtype)
         packed = self._packed(p)
         if plan.choice.packing != "direct" or (isinstance(p.depth, int) and p.depth <= depth):
-            self.body.append(Let(name, tile.dot(left, self._right(p, packed, 0, p.depth), zero, row.name), "stack", by))
+            self.body.append(Let(name, tile.dot(left, self._right(p, packed, 0, p.depth), zero, row.name), space_of(type), by))
         else:
             k = counter(f"k{name}", p.depth, depth)
             part = depth if index.divisible(p.depth, depth) else index.minimum(depth, index.sub(p.depth, k))
             some = tile.restrict(left, (None, (k, part, None))) if left.op != "ref" else self._left_part(p, k, part)
             product = tile.dot(some, self._right(p, packed, k, part), tile.ref(f"{name}c", type), row.name)
-            carry = Carry(f"{name}c", name, type, zero, "stack", by)
+            carry = Carry(f"{name}c", name, type, zero, space_of(type), by)
             self.body.append(For(k, 0, p.depth, depth, (), (carry,), (product,)))
         self.scores[tile.ref(p.name, TileType(p.left.type.dtype))] = tile.ref(name, type)
 
@@ -389,7 +396,7 @@ class _Columns:
         if e not in self.kept:
             name = f"p{len(self.kept)}{self.tag}"
             over = next(iter(self.scores.values()), None)
-            space = "stack" if over is None or over.type.dtype != e.type.dtype else f"in:{over['name']}"
+            space = space_of(e.type) if over is None or over.type.dtype != e.type.dtype else f"in:{over['name']}"
             value = stretched(e, self.extents)
             self.step.body.append(Let(name, value, space, WIDE))
             self.kept[e] = tile.ref(name, value.type)

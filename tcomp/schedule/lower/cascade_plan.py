@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tcomp.ir import index, tile
+from tcomp.ir import index, layout, tile
 from tcomp.ir.dtype import bool_
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.types import TileType
 from tcomp.passes.cascade import expression as ex
-from tcomp.passes.cascade.cascade import Cascade, Stage
+from tcomp.passes.cascade.cascade import Cascade, Stage, streamed_operand
 from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.tiles import swap
 from tcomp.schedule.choice import CascadeChoice
 from tcomp.schedule.lower.cascade_mask import Interval, comparison, interval, masks
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.parts import Context
-from tcomp.schedule.lower.reading import Reader, loads
-from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
+from tcomp.schedule.lower.reading import Reader, loads, reshaped
+from tcomp.schedule.lower.tiling import Tiling, domain_axes, tiled
 from tcomp.schedule.space import CascadeProblem
 
 Extents = tuple[Dim, ...]
@@ -42,8 +42,10 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """The second factor of a stage that is a product, over the domain's axes and `column`; `width` columns."""
+    """The second factor of a stage that is a product, over the domain's axes and `column`; `width` columns. lead: where a row of
+    the domain is among the rows of the product."""
 
+    lead: tuple[Dim, ...]
     element: Node
     column: Dim
     width: Dim
@@ -190,8 +192,10 @@ def _second(reader: Reader, s: Stage, axes: tuple[Dim, ...], k: int) -> Second:
     n = s.node
     width = n.type.shape[-1]
     column: Dim = 0 if width == 1 else _axis(f"@e{k}", width)
-    element = reader.read(n.operands[1], _operand_axes(n, 1, axes[: len(n["batch"][0])], column, axes[-1]))
-    return Second(element, column, width)
+    own, domain = n.operands[0].type.shape, streamed_operand(n).type.shape
+    lead = axes[:-1] if own == domain else reshaped(own, domain, axes)[:-1]
+    element = reader.read(n.operands[1], _operand_axes(n, 1, lead[: len(n["batch"][0])], column, axes[-1]))
+    return Second(lead, element, column, width)
 
 
 def _axis(name: str, extent: Dim) -> Node:
@@ -220,7 +224,7 @@ def problem_of(plan: Plan) -> CascadeProblem:
     batch = 1
     for k in plan.batch:
         batch *= likely(c.domain[k])
-    direct = all(contiguous(p.right, plan.axes[-1], (*plan.axes[:-1], p.inner)) for p in plan.products)
+    direct = all(contiguous(p.right, plan.axes[-1]) for p in plan.products)
     return CascadeProblem(
         batch,
         likely(plan.height),
@@ -229,18 +233,19 @@ def problem_of(plan: Plan) -> CascadeProblem:
         tuple(likely(s.width) for s in plan.seconds.values()),
         max((s.result.type.dtype for s in c.stages), key=lambda t: t.bytes if t.is_float else 0),
         direct,
-        all(contiguous(e, p.inner, plan.axes) for p in plan.products for e in (p.left, p.right)),
+        all(contiguous(e, p.inner) for p in plan.products for e in (p.left, p.right)),
         sum(not s.is_product for s in c.stages),
         sum(len(s.basis) for s in c.stages),
     )
 
 
-def contiguous(e: Node, along: Dim, axes: tuple[Dim, ...]) -> bool:
+def contiguous(e: Node, along: Dim) -> bool:
     """Whether an element is a load that moves by one along an axis."""
     if e.op != "load" or not isinstance(along, Node):
         return False
-    moves = strides(e, (*axes, along))
-    return moves is not None and moves[0][-1] == 1
+    w = tile.window(e)
+    at = layout.offset(w.buffer, w.positions)
+    return index.sub(index.substitute(at, {along: index.add(along, 1)}), at) == 1
 
 
 def as_tile(e: Node, values: Mapping[Node, Dim], extents: Extents, named: Mapping[Node, Node] | None = None) -> Node:

@@ -25,6 +25,7 @@ from tcomp.passes.cascade.order import kept
 from tcomp.passes.tiles import swap
 from tcomp.schedule.lower.cascade_plan import Plan
 
+ON_STACK = 64 << 10  # bytes of the largest tile on the stack
 Slot = tuple[str, int, int]  # ("acc", stage, element of its basis) or ("state", its number, 0)
 Tiles = dict[Slot, Node]
 
@@ -67,6 +68,15 @@ def start(plan: Plan, slot: Slot) -> Node:
     return tile.full(0 if stage.monoid == "add" else MONOIDS[stage.monoid].identity(dtype), dtype)
 
 
+def space_of(type: TileType) -> str:
+    """Where a tile is kept: on the stack, or in the thread's scratch if it is large."""
+    size: int | None = type.dtype.bytes
+    for d in type.shape:
+        hi = index.bounds(d)[1]
+        size = None if size is None or hi is None else size * hi
+    return "stack" if size is not None and size <= ON_STACK else "scratch"
+
+
 def carries(plan: Plan, rows: Dim, tag: str, init: Tiles | None) -> tuple[tuple[Carry, ...], Tiles, Tiles]:
     """(carries, what they are in the loop, what they are after it)."""
     out: list[Carry] = []
@@ -76,7 +86,8 @@ def carries(plan: Plan, rows: Dim, tag: str, init: Tiles | None) -> tuple[tuple[
         name = f"{slot[0]}{slot[1]}_{slot[2]}{tag}"
         type = slot_type(plan, slot, rows)
         by = By(plan.choice.result) if type.rank == 2 else None
-        out.append(Carry(name, f"{name}r", type, start(plan, slot) if init is None else init[slot], "stack", by))
+        first = start(plan, slot) if init is None else init[slot]
+        out.append(Carry(name, f"{name}r", type, first, space_of(type), by))
         inside[slot], after[slot] = tile.ref(name, type), tile.ref(f"{name}r", type)
     return tuple(out), inside, after
 
