@@ -245,10 +245,12 @@ class _Pass:
         for sum in self.sums:
             type = TileType(sum.operand.type.dtype, (s.size,))
             name, result = self.names.fresh("part"), self.names.fresh("part")
-            init = sum.start if sum.so_far is None else _folded(sum.monoid, sum.so_far, s.size)
+            goes_on = sum.so_far is not None and _lanes(sum.so_far) % s.size == 0
+            init = _folded(sum.monoid, sum.so_far, s.size) if sum.so_far is not None and goes_on else sum.start
             carry.append(Carry(name, result, type, init))
             yields.append(t.pointwise(sum.monoid, t.ref(name, type), self._operand(sum, s, j)))
-            sum.so_far, sum.started = t.ref(result, type), True
+            total = t.ref(result, type)
+            sum.so_far, sum.started = total if goes_on else sum.combine(total), True
         return For(j, s.lo, s.hi, s.size, self._stores(s, j), tuple(carry), tuple(yields))
 
     def _count(self, s: Segment, j: Dim) -> Dim | None:
