@@ -83,8 +83,8 @@ def _repeat(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> tuple
 def _stacked(line: Sequence[np.ndarray], t: TensorType, sizes: Mapping[str, int]) -> np.ndarray:
     """The values of all steps along a new first axis."""
     out = np.zeros(tuple(index.evaluate(d, sizes) for d in t.shape), to_numpy(t.dtype))
-    for row, value in zip(out, line):
-        row[...] = value
+    for k, value in enumerate(line):
+        out[k] = value
     return out
 
 
