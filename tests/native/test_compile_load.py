@@ -133,3 +133,10 @@ def test_the_runtime_compiles_for_every_machine(machine):
 def test_no_runtime_for_other_machines():
     with pytest.raises(Error, match="TC0702"):
         native.core("riscv64")
+
+
+def test_a_free_threaded_python_is_refused(monkeypatch):
+    monkeypatch.setattr("sysconfig.get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else None)
+    with pytest.raises(Error) as e:
+        native.start(lambda text: b"")
+    assert e.value.code == "TC0702" and "free-threaded" in str(e.value)

@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable
 from importlib import resources
@@ -52,8 +53,10 @@ def core(machine: str | None = None) -> str:
 def start(compile: Callable[[str], bytes]) -> None:
     """Compile (LLVM text to an object for this machine), load and set up the runtime; does nothing the second time.
 
-    The knobs TCOMP_NUM_THREADS and TCOMP_CACHE_BYTES are read here.
+    The knobs TCOMP_NUM_THREADS and TCOMP_CACHE_BYTES are read here. TC0702 in a free-threaded Python: nothing was tried there.
     """
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise Error("TC0702", "this Python is a free-threaded build", "a build of CPython with the GIL")
     with _lock:
         if _addresses:
             return
