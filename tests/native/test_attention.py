@@ -217,9 +217,10 @@ def test_no_tensor_of_the_size_of_the_scores():
 
 def test_attention_of_any_length(fused):
     f = tcomp.jit(lambda q, k, v: attention(q, k, v), dynamic={"q": {1: "m"}, "k": {1: "n"}, "v": {1: "n"}})
-    for m, n in ((1, 1), (7, 33), (200, 64), (0, 5)):
+    for m, n in ((1, 1), (7, 33), (200, 64), (33, 0), (0, 5)):
         q, k, v = rand(2, m, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2)
-        np.testing.assert_allclose(f(q, k, v), attention(*wide(q, k, v), n=np), rtol=2e-5, atol=2e-5)
+        want = np.zeros((2, m, 24)) if not n else attention(*wide(q, k, v), n=np)
+        np.testing.assert_allclose(f(q, k, v), want, rtol=2e-5, atol=2e-5)
 
 
 # --- masks --------------------------------------------------------------------------------------------
