@@ -84,12 +84,24 @@ def explanation(artifact: Artifact, seconds: float) -> Explanation:
         name=artifact.name,
         inputs=tuple(map(show_port, artifact.inputs)),
         outputs=tuple(map(show_port, artifact.outputs)),
-        realised=tuple((str(what), str(how)) for what, how in operations),
+        realised=(*((str(what), str(how)) for what, how in operations), *map(show_cascade, artifact.report.get("cascades", ()))),
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),
         main=main_of(texts["reg"]),
         facts=(*facts_of(artifact.report), ("compiled or found in", show_seconds(seconds))),
     )
+
+
+def show_cascade(row: Mapping[str, Any]) -> tuple[str, str]:
+    """What became of dependent reductions: in one pass, with which corrections, or why not."""
+    what = f"reductions up to {row['at']}"
+    if not row["fused"]:
+        return what, f"apart: {row['why']}"
+    stages = [
+        f"{s['by']} of {', '.join(s['accumulators'])}" + (f" by {s['correction']}" if "correction" in s else "")
+        for s in row["stages"]
+    ]
+    return what, f"one pass of {row.get('kernel', 'a kernel')}: {'; '.join(stages)}"
 
 
 def show_port(port: Port) -> str:

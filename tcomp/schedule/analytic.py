@@ -93,7 +93,8 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
     row = machine.intrinsic(p.dtype)
     columns = LANES * 2 if row.registers >= 32 and row.per_vector == 1 else LANES
     rows = _rows(p)
-    wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), columns)
+    most = LANES * 4 if rows <= 4 and row.per_vector == 1 else columns
+    wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), most)
     blocks = _blocks(p)
     depth = max(p.depths, default=1)
     packing = _packing(p, rows)

@@ -182,6 +182,25 @@ def test_a_path_that_leaves_and_comes_back_is_refused():
     assert not found and [r.reason for r in refused] == ["what it gives is read by what it needs"]
 
 
+def test_layers_that_share_a_mask_are_apart():
+    def f(x, bias):
+        for _ in range(2):
+            x = softmax(x @ x.T + bias) @ x
+        return x
+
+    found, refused = find(graph(f, "f32[9, 4]", "f32[9, 9]"))
+    assert len(found) == 2 and not refused
+
+
+def test_passes_over_one_value_are_one():
+    def f(x, t):
+        m = xp.max(x, axis=-1)
+        return xp.log(xp.sum(xp.exp(x - m[:, None]), axis=-1)) + m - xp.sum(xp.where(t, x, 0.0), axis=-1)
+
+    (c,), _ = find(graph(f, "f32[9, 80]", "bool[9, 80]"))
+    assert len(c.stages) == 3
+
+
 def test_argmax_follows_its_extreme():
     (c,), _ = find(graph(lambda h, w: xp.argmax(h @ w, axis=-1), "f32[4, 6]", "f32[6, 30]"))
     assert c.stages[1].kept is not None and c.stages[1].kept[0] is c.stages[0].result

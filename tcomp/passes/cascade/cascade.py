@@ -113,20 +113,38 @@ class _Search:
     # --- chains ---------------------------------------------------------------------------------------
 
     def chains(self) -> list[list[Node]]:
-        """Sets of stages that share work, products, or what they read; each in the order of the program."""
+        """Sets of stages that share work or products, or what they read; each in the order of the program."""
         for n in self.nodes:
             domain = domain_of(n)
             if domain is not None:
                 self.regions[n] = self._region(n, domain)
         groups: list[tuple[set[Node], set[object]]] = []
         for n, region in self.regions.items():
-            domain = domain_of(n)
-            shared: set[object] = {(domain, x) for x in (*region.work, *region.products, *region.leaves, *region.stages, n)}
+            shared: set[object] = {(domain_of(n), x) for x in (*region.work, *region.products, *region.stages, n)}
             joined = [g for g in groups if g[1] & shared]
             groups = [g for g in groups if g not in joined]
             groups.append(({n}.union(*(g[0] for g in joined)), shared.union(*(g[1] for g in joined))))
-        chains = [sorted(g[0], key=self.order.__getitem__) for g in groups]
+        chains = [sorted(g, key=self.order.__getitem__) for g in self._reading_together([g[0] for g in groups])]
         return [c for c in chains if self._is_chain(c)]
+
+    def _reading_together(self, groups: list[set[Node]]) -> list[set[Node]]:
+        """Groups without products that stream the same values are one, where nothing else is between them."""
+        done: list[set[Node]] = []
+        for g in groups:
+            other = next((d for d in done if self._may_join(d, g)), None)
+            if other is None:
+                done.append(g)
+            else:
+                other |= g
+        return done
+
+    def _may_join(self, a: set[Node], b: set[Node]) -> bool:
+        regions = [self.regions[n] for n in (*a, *b)]
+        if any(r.products for r in regions) or len({domain_of(n) for n in (*a, *b)}) > 1:
+            return False
+        read = [set().union(*(self.regions[n].leaves for n in g)) for g in (a, b)]
+        inside = set().union(a, b, *(r.work | r.moves for r in regions))
+        return bool(read[0] & read[1]) and self._convex(inside)
 
     def _is_chain(self, stages: list[Node]) -> bool:
         regions = [self.regions[n] for n in stages]
