@@ -151,7 +151,7 @@ def compress(c: Context, x: Node, condition: Node) -> Node:
         x, axis = reshape(x, (index.product(x.type.shape),)), 0
     else:
         axis = c.axis(c.integer("axis"), x.type.rank)
-    return apply("gather", x, _chosen(c, condition), axis=axis)
+    return apply("gather", x, chosen(c, condition), axis=axis)
 
 
 @operator("NonZero", since=9)
@@ -160,7 +160,7 @@ def non_zero(c: Context, x: Node) -> Node:
     if known is not None:
         return constant(np.array(np.nonzero(known), np.int64).reshape(known.ndim, -1))
     size = index.product(shape)
-    places = _chosen(c, apply("ne", reshape(x, (size,)), full(0, x.type.dtype, (size,))))
+    places = chosen(c, apply("ne", reshape(x, (size,)), full(0, x.type.dtype, (size,))))
     rows = []
     for k, d in enumerate(shape):
         inner = build.dimension(index.product(shape[k + 1 :]), dt.i64)
@@ -169,7 +169,7 @@ def non_zero(c: Context, x: Node) -> Node:
     return build.concat(rows, 0) if rows else full(0, dt.i64, (0, *places.type.shape))
 
 
-def _chosen(c: Context, flags: Node) -> Node:
+def chosen(c: Context, flags: Node) -> Node:
     """The positions where a vector of booleans holds, rising: each is written where the flags before it are counted to."""
     known, n = c.constant(flags), flags.type.shape[0]
     if known is not None:
