@@ -190,8 +190,3 @@ def cdist(c: Context, a: Node, b: Node) -> Node:
 @operator("Inverse", domain=MICROSOFT)
 def inverse(c: Context, x: Node) -> Node:
     raise c.unsupported("inverses of matrices")
-
-
-@operator("Unique", domain=MICROSOFT)
-def unique(c: Context, x: Node) -> Node:
-    raise c.unsupported("a result whose size depends on the data of the inputs")
