@@ -5,6 +5,7 @@ work is reading the matrix once, which is what a reduction along its rows does.
 
     y = dot a[M, K], x[K, 1]   ->   y = reshape(reduce add (a * broadcast(x)) axes (1), [M, 1])
     y = dot x[1, K], transpose(w[N, K])   ->   y = reshape(reduce add (w * broadcast(x)) axes (1), [1, N])
+    y = dot transpose(w[K, M]), x[K, 1]   ->   y = reshape(dot reshape(x, [1, K]), w, [M, 1])
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _changed(n: Node, operands: tuple[Node, ...]) -> Node:
         return with_operands(n, operands)
     a, b = operands
     if b.type.shape[-1] == 1:
-        return _reduced(a, _turned(b), n)
+        return _swapped(a, b, n) if _lies_across(a) else _reduced(a, _turned(b), n)
     if a.type.shape[-2] == 1 and _lies_along_k(b):
         return _reduced(_turned(b), a, n)
     return with_operands(n, operands)
@@ -40,9 +41,18 @@ def _turned(x: Node) -> Node:
 
 def _lies_along_k(b: Node) -> bool:
     """Whether a second operand [.., K, N] is a transposed [.., N, K] that is not known at compile time."""
-    rank = b.type.rank
-    swapped = (*range(rank - 2), rank - 1, rank - 2)
-    return b.op == "transpose" and b["perm"] == swapped and b.operands[0].op != "constant"
+    return _lies_across(b) and b.operands[0].op != "constant"
+
+
+def _lies_across(x: Node) -> bool:
+    """Whether the last two axes of a value lie in memory the other way round."""
+    rank = x.type.rank
+    return x.op == "transpose" and bool(x["perm"] == (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _swapped(a: Node, b: Node, n: Node) -> Node:
+    """The product of one column as one of one row, whose second operand is read as it lies."""
+    return reshape(apply("dot", _turned(b), _turned(a), **dict(n.attrs)), n.type.shape)
 
 
 def _reduced(rows: Node, vector: Node, n: Node) -> Node:
