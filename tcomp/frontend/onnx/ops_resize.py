@@ -2,92 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-
 import numpy as np
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import scalar, with_scalar
+from tcomp.frontend.onnx.data_numbers import combined, spread, with_number
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
+from tcomp.frontend.onnx.resize_axes import Axis, Options, by_scales, by_sizes, with_regions
+from tcomp.frontend.onnx.resize_filter import filtered, inside, polynomial
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, reshape, transpose
+from tcomp.ir.graph import broadcast, cast, reshape
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis to be resized: sizes before and after, the scale (None: the sizes' quotient), the region of interest."""
-
-    axis: int
-    size: Dim
-    result: Dim
-    scale: float | None
-    start: float = 0.0
-    end: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The attributes of a Resize."""
-
-    mode: str
-    transform: str
-    nearest: str
-    cubic: float
-    exclude: bool
-    antialias: bool
-    outside: float | None  # the value of what lies outside the region of interest
-
-
 @operator("Upsample", since=7)
 def upsample_attributes(c: Context, x: Node) -> Node:
-    return _by_scales(c, x, c.reals("scales"), _old(c))
+    return _upsampled(c, x, constant(np.array(c.reals("scales"), np.float32)))
 
 
 @operator("Upsample", since=9)
-def upsample(c: Context, x: Node, scales: Node) -> Node:
-    return _by_scales(c, x, _numbers(c, scales, "the list of scales"), _old(c))
-
-
 @operator("Resize", since=10)
-def resize_10(c: Context, x: Node, scales: Node) -> Node:
-    return _by_scales(c, x, _numbers(c, scales, "the list of scales"), _old(c))
-
-
-def _old(c: Context) -> Options:
+def _upsampled(c: Context, x: Node, scales: Node) -> Node:
     """Before opset 11: asymmetric coordinates, rounded down."""
-    return Options(c.string("mode", "nearest"), "asymmetric", "floor", -0.75, False, False, None)
-
-
-def _numbers(c: Context, x: Node, what: str) -> tuple[float, ...]:
-    return tuple(float(v) for v in c.require_constant(x, what).reshape(-1))
-
-
-def _by_scales(c: Context, x: Node, scales: Sequence[float], options: Options) -> Node:
-    if len(scales) != x.type.rank or not all(0 < s < 2**31 for s in scales):
-        raise c.broken(f"scales {list(scales)} of rank {x.type.rank}", "a positive one for each axis")
-    work = [Axis(a, d, _scaled(d, s), s) for a, (d, s) in enumerate(zip(x.type.shape, scales)) if s != 1]
-    return _resized(c, x, work, options)
-
-
-def _scaled(d: Dim, scale: float) -> Dim:
-    """floor(d * scale)."""
-    if isinstance(d, int):
-        return int(np.floor(np.float32(d) * np.float32(scale)))
-    ratio = Fraction(scale).limit_denominator(1024)
-    if np.float32(float(ratio)) != np.float32(scale):
-        ratio = Fraction(scale)  # else the scale is the rounded form of a small fraction, as 1/3 is
-    return index.floordiv(index.mul(d, ratio.numerator), ratio.denominator)
+    options = Options(c.string("mode", "nearest"), "asymmetric", "floor", -0.75, False, False, None)
+    work = by_scales(c, tuple(enumerate(x.type.shape)), scales)
+    return _resized(c, x, [w for w in work if w.scale != 1], options)
 
 
 @operator("Resize", since=11)
 def resize(c: Context, x: Node, roi: Node | None = None, scales: Node | None = None, sizes: Node | None = None) -> Node:
-    axes = c.axes(c.integers("axes"), x.type.rank) if c.has("axes") else tuple(range(x.type.rank))
+    axes = tuple(range(x.type.rank))
     if c.has("axes"):
         axes = tuple(c.axis(a, x.type.rank) for a in c.integers("axes"))
     transform = c.string("coordinate_transformation_mode", "half_pixel")
@@ -101,42 +48,13 @@ def resize(c: Context, x: Node, roi: Node | None = None, scales: Node | None = N
         bool(c.integer("antialias", 0)),
         c.real("extrapolation_value", 0.0) if crop else None,
     )
-    work = _work(c, x, axes, scales, sizes)
-    if crop:
-        if roi is None:
-            raise c.broken("no region of interest", "one for tf_crop_and_resize")
-        ends = _numbers(c, roi, "the region of interest")
-        at = [axes.index(w.axis) for w in work]
-        work = [Axis(w.axis, w.size, w.result, w.scale, ends[k], ends[k + len(axes)]) for w, k in zip(work, at)]
-    return _resized(c, x, [w for w in work if crop or w.size != w.result or w.scale not in (1, None)], options)
-
-
-def _work(c: Context, x: Node, axes: tuple[int, ...], scales: Node | None, sizes: Node | None) -> list[Axis]:
-    shape = x.type.shape
-    if sizes is not None:
-        wanted = c.dims(sizes, "the list of sizes")
-        if len(wanted) != len(axes):
-            raise c.broken(f"{len(wanted)} sizes for {len(axes)} axes", "one for each")
-        policy = c.string("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
-            return _keeping_aspect(c, shape, axes, wanted, policy)
-        return [Axis(a, shape[a], d, None) for a, d in zip(axes, wanted)]
-    if scales is None:
+    have = [(a, x.type.shape[a]) for a in axes]
+    if sizes is None and scales is None:
         raise c.broken("neither scales nor sizes", "one of them")
-    given = _numbers(c, scales, "the list of scales")
-    if len(given) != len(axes) or not all(0 < s < 2**31 for s in given):
-        raise c.broken(f"scales {list(given)} for {len(axes)} axes", "a positive one for each")
-    return [Axis(a, shape[a], _scaled(shape[a], s), s) for a, s in zip(axes, given)]
-
-
-def _keeping_aspect(c: Context, shape: build.Shape, axes: tuple[int, ...], wanted: Sequence[Dim], policy: str) -> list[Axis]:
-    """One scale for all axes: the smallest or the largest that the sizes ask for."""
-    pairs = [(shape[a], d) for a, d in zip(axes, wanted)]
-    if not all(isinstance(v, int) and v > 0 for pair in pairs for v in pair):
-        raise c.unsupported("keeping the aspect ratio of sizes that are not known")
-    ratios = [float(d) / float(s) for s, d in pairs if isinstance(s, int) and isinstance(d, int)]
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return [Axis(a, shape[a], int(np.floor(scale * s + 0.5)), scale) for a, (s, _) in zip(axes, pairs) if isinstance(s, int)]
+    work = by_sizes(c, have, sizes) if sizes is not None else by_scales(c, have, scales)
+    if crop:
+        work = with_regions(c, work, axes, roi)
+    return _resized(c, x, [w for w in work if crop or not w.unchanged], options)
 
 
 def _resized(c: Context, x: Node, work: list[Axis], options: Options) -> Node:
@@ -170,7 +88,7 @@ def _size(d: Dim, like: Node) -> Node:
 def _coordinate(c: Context, w: Axis, options: Options) -> Node:
     """Where each result position lies in the operand: in f32, as everybody computes it (the text leaves it open)."""
     p = position((w.result,), 0, dt.f32)
-    scale = scalar(w.scale, p) if w.scale is not None else apply("div", _size(w.result, p), _size(w.size, p))
+    scale = spread(w.scale, p) if w.scale is not None else apply("div", _size(w.result, p), _size(w.size, p))
     match options.transform:
         case "asymmetric":
             return apply("div", p, scale)
@@ -210,9 +128,9 @@ def _corners(w: Axis, p: Node, scale: Node) -> Node:
 def _cropped(w: Axis, p: Node) -> Node:
     last = with_scalar("sub", _size(w.size, p), 1)
     steps = with_scalar("sub", _size(w.result, p), 1)
-    line = apply("div", apply("mul", with_scalar("mul", p, w.end - w.start), last), steps)
-    line = apply("add", with_scalar("mul", last, w.start), line)
-    middle = with_scalar("mul", last, 0.5 * (w.start + w.end))
+    line = apply("div", apply("mul", with_number("mul", p, combined("sub", w.end, w.start)), last), steps)
+    line = apply("add", with_number("mul", last, w.start), line)
+    middle = with_number("mul", last, combined("mul", 0.5, combined("add", w.start, w.end)))
     return apply("where", with_scalar("gt", _size(w.result, p), 1), line, middle)
 
 
@@ -231,27 +149,21 @@ def _nearest(c: Context, x: Node, w: Axis, options: Options) -> Node:
             q = apply("floor", with_scalar("add", p, 0.5))
         case other:
             raise c.broken(f"nearest_mode {other!r}", "one that the operator has")
-    return apply("gather", x, _inside(q, w.size), axis=w.axis)
-
-
-def _inside(q: Node, size: Dim) -> Node:
-    """Positions brought into the dimension, as integers."""
-    at = cast(q, dt.i64)
-    last = broadcast(build.dimension(index.sub(size, 1), dt.i64), at.type.shape, ())
-    return apply("max", apply("min", at, last), scalar(0, at))
+    return apply("gather", x, inside(q, w.size), axis=w.axis)
 
 
 def _whole_blocks(w: Axis, options: Options) -> bool:
     """Whether every element is simply repeated: an integer scale, and coordinates that round to i // scale."""
-    times = w.scale if w.scale is not None else _times(w)
-    exact = times is not None and times == int(times)
+    times = _times(w)
     floor = options.transform == "asymmetric" and options.nearest == "floor"
     half = options.transform in ("half_pixel", "pytorch_half_pixel") and options.nearest.startswith("round")
-    return exact and (floor or half) and w.result != 1
+    return times is not None and (floor or half) and w.result != 1
 
 
 def _times(w: Axis) -> int | None:
-    """How often the size goes into the result, where it surely does."""
+    """How often every element stands in the result, where that surely is a whole number."""
+    if w.scale is not None:
+        return int(w.scale) if not isinstance(w.scale, Node) and w.scale == int(w.scale) else None
     if w.size == 0:
         return None
     times = index.floordiv(w.result, w.size)
@@ -260,7 +172,7 @@ def _times(w: Axis) -> int | None:
 
 def _repeated(x: Node, w: Axis) -> Node:
     shape = x.type.shape
-    times = int(w.scale) if w.scale is not None else _times(w)
+    times = _times(w)
     assert times is not None
     apart = reshape(x, (*shape[: w.axis + 1], 1, *shape[w.axis + 1 :]))
     wide = (*shape[: w.axis + 1], times, *shape[w.axis + 1 :])
@@ -273,7 +185,7 @@ def _weighted(c: Context, x: Node, w: Axis, options: Options) -> Node:
     wide = cast(x, dt.accumulator(x.type.dtype) if x.type.dtype.is_float else dt.f32)
     p = _coordinate(c, w, options)
     if options.antialias:
-        return _rounded(_by_matrix(c, wide, w, options, p), x)
+        return _rounded(filtered(c, wide, w, options, p), x)
     cubic = options.mode.endswith("cubic")
     base = apply("floor", p)
     weights = _cubic_weights(apply("sub", p, base), options.cubic) if cubic else _linear_weights(apply("sub", p, base))
@@ -283,11 +195,17 @@ def _weighted(c: Context, x: Node, w: Axis, options: Options) -> Node:
         weights = _excluding(weights, places, w)
     total = None
     for place, weight in zip(places, weights):
-        near = apply("gather", wide, _inside(place, w.size), axis=w.axis)
-        part = apply("mul", near, broadcast(cast(weight, wide.type.dtype), near.type.shape, (w.axis,)))
+        near = apply("gather", wide, inside(place, w.size), axis=w.axis)
+        part = _part(near, broadcast(cast(weight, wide.type.dtype), near.type.shape, (w.axis,)), w)
         total = part if total is None else apply("add", total, part)
     assert total is not None
     return _rounded(total, x)
+
+
+def _part(near: Node, weight: Node, w: Axis) -> Node:
+    """Elements times weights. Along an axis that may turn out unchanged nothing leaks from a neighbour: 0 * inf is not 0."""
+    part = apply("mul", near, weight)
+    return apply("where", with_scalar("eq", weight, 0), scalar(0, part), part) if w.open else part
 
 
 def _rounded(y: Node, x: Node) -> Node:
@@ -305,13 +223,6 @@ def _linear_weights(t: Node) -> list[Node]:
 
 def _cubic_weights(t: Node, a: float) -> list[Node]:
     """Keys' kernel at distances 1 + t, t, 1 - t, 2 - t."""
-
-    def polynomial(v: Node, *factors: float) -> Node:
-        total = scalar(factors[0], v)
-        for f in factors[1:]:
-            total = with_scalar("add", apply("mul", total, v), f)
-        return total
-
     back = apply("sub", scalar(1, t), t)
     far = [with_scalar("add", v, 1) for v in (t, back)]
     near = [polynomial(v, a + 2, -(a + 3), 0, 1) for v in (t, back)]
@@ -328,37 +239,3 @@ def _excluding(weights: list[Node], places: list[Node], w: Axis) -> list[Node]:
         total = kept[-1] if total is None else apply("add", total, kept[-1])
     assert total is not None
     return [apply("div", k, total) for k in kept]
-
-
-def _by_matrix(c: Context, x: Node, w: Axis, options: Options, p: Node) -> Node:
-    """The antialiased filter as a matrix of weights, contracted with the axis; sizes have to be known."""
-    at = c.constant(p)
-    if at is None or not isinstance(w.size, int):
-        raise c.unsupported("antialias of sizes that are not known")
-    scale = w.scale if w.scale is not None else len(at) / w.size
-    matrix = _filter(at, w.size, min(1.0, scale), options)
-    order = (*range(w.axis), x.type.rank - 1, *range(w.axis, x.type.rank - 1))
-    out = apply("dot", x, constant(matrix.astype(dt.to_numpy(x.type.dtype))), batch=((), ()), contract=((w.axis,), (1,)))
-    return transpose(out, order)
-
-
-def _filter(at: np.ndarray, size: int, scale: float, options: Options) -> np.ndarray:
-    """[results, size]: a triangle or Keys' kernel stretched by 1/scale; places outside count for the nearest inside."""
-    reach = (2 if options.mode.endswith("cubic") else 1) / scale
-    matrix = np.zeros((len(at), size))
-    for row, centre in zip(matrix, at):
-        places = np.arange(int(np.floor(centre - reach)) + 1, int(np.ceil(centre + reach)))
-        weights = _kernel(np.abs(places - centre) * scale, options)
-        inside = (places >= 0) & (places < size)
-        if options.exclude:
-            weights = np.where(inside, weights, 0)
-        np.add.at(row, np.clip(places, 0, size - 1), weights / weights.sum())
-    return matrix
-
-
-def _kernel(d: np.ndarray, options: Options) -> np.ndarray:
-    if not options.mode.endswith("cubic"):
-        return np.asarray(np.maximum(0, 1 - d))
-    a = options.cubic
-    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))
