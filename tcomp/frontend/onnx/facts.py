@@ -54,6 +54,8 @@ class Facts:
         self._overridable = overridable
         self._counters = 0
         self.sizes: dict[Node, Node] = {}  # symbols that data gives, by their values, in the order in which these are known
+        self.required: set[Node] = set()  # those of them that are bound though no size is made of them: what must hold
+        self.visit: Callable[[Node], None] | None = None  # sees every new node: notes where it comes from
         self.nested = 0  # control statements around, in which no new size can come from data
 
     def array(self, x: Node) -> np.ndarray | None:
@@ -79,12 +81,26 @@ class Facts:
         self._counters += 1
         return index.symbol(f"step__{self._counters - 1}", 0, None if last is None else max(0, last - 1))
 
-    def data_size(self, x: Node, most: int | None = None) -> Node:
-        """The symbol of a size that is the one element of `x`, which is data: 0 to `most`. One for each value."""
+    def data_size(self, x: Node, most: int | None = None, least: int = 0) -> Dim:
+        """What the one element of `x` is as a number from `least` to `most`: a symbol where it is data, one for each value."""
         value = self.settle(reshape(cast(x, dt.i64), ()))
+        found = self.dims(value)
+        if found is not None:
+            return _within(found.item(), least, most)
         if value not in self.sizes:
-            self.sizes[value] = index.symbol(f"data__{len(self.sizes)}", 0, most)
-        return self.sizes[value]
+            self.sizes[value] = index.symbol(f"data__{len(self.sizes)}", least, most)
+        symbol = self.sizes[value]
+        if symbol["lo"] < least:
+            self.require(apply("ge", value, constant(np.asarray(least))))
+        if most is not None and (symbol["hi"] is None or symbol["hi"] > most):
+            self.require(apply("le", value, constant(np.asarray(most))))
+        return symbol
+
+    def require(self, holds: Node) -> None:
+        """The call fails with TC0605 unless the scalar `holds`: a number from 1 to 1 that is bound in any case."""
+        symbol = self.data_size(cast(holds, dt.i64), 1, 1)
+        if isinstance(symbol, Node):
+            self.required.add(symbol)
 
     def seen(self) -> frozenset[Node]:
         """The nodes of the program so far."""
@@ -104,8 +120,8 @@ class Facts:
                 stack.extend(n.operands)
         return ""
 
-    def settle(self, root: Node, visit: Callable[[Node], None] | None = None) -> Node:
-        """The canonical form of `root`; `visit` sees every new node."""
+    def settle(self, root: Node) -> Node:
+        """The canonical form of `root`."""
         stack = [root]
         while stack:
             n = stack[-1]
@@ -118,8 +134,8 @@ class Facts:
                 continue
             kept = self._canonical(with_operands(n, tuple(self._settled[o] for o in n.operands)))
             self._settled[n] = self._settled[kept] = kept
-            if visit is not None:
-                visit(kept)
+            if self.visit is not None:
+                self.visit(kept)
         return self._settled[root]
 
     def _canonical(self, n: Node) -> Node:
@@ -205,6 +221,14 @@ class Facts:
         found = constant(value)
         self._arrays[found] = found["value"].array
         return found
+
+
+def _within(value: Dim, least: int, most: int | None) -> Dim:
+    """A number that is known while importing. TC0203 where it is out of its bounds for certain."""
+    low, high = index.bounds(value)
+    if (high is not None and high < least) or (most is not None and low is not None and low > most):
+        raise Error("TC0203", f"the value {index.show(value)}", f"{least} to {most}" if most is not None else f"{least} or more")
+    return value
 
 
 def _size(n: Node) -> float:

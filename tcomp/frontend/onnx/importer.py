@@ -104,19 +104,21 @@ class Importer:
     def _node(self, node: Any, position: int, scope: Scope) -> None:
         name = text(node.name) or f"{text(node.op_type)}#{position}"
         place = f"node '{name}' ({text(node.op_type)}) of graph '{scope.path}'"
+        loc, outer = Loc(f"{scope.path}/{name}"), self.facts.visit
+        self.facts.visit = lambda n: self._locate(n, loc)
         try:
             results = self._results(node, name, place, scope)
-            self._bind(node, results, f"{scope.path}/{name}", scope)
+            self._bind(node, results, loc, scope)
         except Error as fault:
             raise _placed(fault, place) from fault
         except RecursionError as fault:
             raise Error("TC0202", f"{text(node.op_type)} is not supported: nested too deeply", place=place) from fault
         except _MALFORMED as fault:
             raise Error("TC0203", f"{text(node.op_type)}: {type(fault).__name__}: {fault}", "a valid node", place) from fault
+        self.facts.visit = outer
 
-    def _bind(self, node: Any, results: Sequence[Value], label: str, scope: Scope) -> None:
+    def _bind(self, node: Any, results: Sequence[Value], loc: Loc, scope: Scope) -> None:
         """Give the results their names, in canonical form and with their location."""
-        loc = Loc(label)
         for out, value in zip(node.output, results):
             if not out:
                 continue
@@ -132,7 +134,7 @@ class Importer:
             return tuple(self._settled(v, loc) for v in value)
         if value is None:
             return None
-        found = self.facts.settle(value, lambda n: self._locate(n, loc))
+        found = self.facts.settle(value)
         self.locs.add(found, loc)
         return found
 

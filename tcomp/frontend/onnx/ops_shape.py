@@ -9,6 +9,7 @@ import numpy as np
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import broadcast_shapes, slice_, spread, unify
+from tcomp.frontend.onnx.data_axes import axis_flags, kept_sizes, widened_sizes
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
@@ -84,16 +85,11 @@ def flatten(c: Context, x: Node) -> Node:
     return reshape(x, (index.product(x.type.shape[:axis]), index.product(x.type.shape[axis:])))
 
 
-def _axes_operand(c: Context, axes: Node | None) -> tuple[int, ...] | None:
-    if axes is None:
-        found: tuple[int, ...] | None = c.integers("axes", None)
-        return found
-    return tuple(int(a) for a in c.require_constant(axes, "`axes`").reshape(-1))
-
-
 @operator("Squeeze")
 def squeeze(c: Context, x: Node, axes: Node | None = None) -> Node:
-    given = _axes_operand(c, axes)
+    given = c.integers("axes", None) if axes is None else c.known(axes)
+    if axes is not None and given is None:
+        return _squeeze_late(c, x, axes)
     ones = tuple(a for a, d in enumerate(x.type.shape) if d == 1)
     drop = ones if given is None else c.axes(given, x.type.rank)
     for a in drop:
@@ -101,9 +97,22 @@ def squeeze(c: Context, x: Node, axes: Node | None = None) -> Node:
     return reshape(x, [d for a, d in enumerate(x.type.shape) if a not in drop])
 
 
+def _squeeze_late(c: Context, x: Node, axes: Node) -> Node:
+    """Axes that are data, each of size 1."""
+    rank, shape = x.type.rank, x.type.shape
+    flags = axis_flags(c, axes, rank)
+    sizes = build.dimensions(shape)
+    fits = apply("or", apply("not", flags), build.with_scalar("eq", sizes, 1))
+    c.require(apply("reduce", fits, monoid="and", axes=(0,)), "axes of size 1")
+    return reshape(x, kept_sizes(c, shape, flags, rank - c.count(axes)))
+
+
 @operator("Unsqueeze")
 def unsqueeze(c: Context, x: Node, axes: Node | None = None) -> Node:
-    given = _axes_operand(c, axes)
+    given = c.integers("axes", None) if axes is None else c.known(axes)
+    if axes is not None and given is None:
+        flags = axis_flags(c, axes, x.type.rank + c.count(axes))
+        return reshape(x, widened_sizes(c, x.type.shape, flags))
     if given is None:
         raise c.broken("no axes", "axes")
     rank = x.type.rank + len(given)

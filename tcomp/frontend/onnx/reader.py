@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class _Model:
         results = [self._result(o, scope) for o in self.graph.output]
         names = tuple(text(o.name) for o in self.graph.output)
         func = Func(name if not name[0].isdigit() else f"_{name}", params, tuple(results), names, importer.locs, defaults)
-        return _with_sizes(func, importer.facts.sizes)
+        return _with_sizes(func, importer.facts.sizes, importer.facts.required)
 
     def _parameter(self, p: Any) -> Node:
         name = text(p.name)
@@ -124,10 +124,10 @@ class _Model:
         return value
 
 
-def _with_sizes(func: Func, sizes: Mapping[Node, Node]) -> Func:
-    """`func` with the values of the sizes that are data, of those that it needs, as further results."""
+def _with_sizes(func: Func, sizes: Mapping[Node, Node], required: Set[Node]) -> Func:
+    """`func` with the values of the sizes that are data, of those that it needs or that must be bound, as further results."""
     found: list[tuple[Node, Node]] = []
-    needed = set(graph_symbols(func))
+    needed = set(graph_symbols(func)) | required
     for value, symbol in reversed(tuple(sizes.items())):  # a value needs only sizes that were known before it
         if symbol in needed:
             found.insert(0, (value, symbol))

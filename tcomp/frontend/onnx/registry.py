@@ -18,8 +18,9 @@ from tcomp.errors import Error
 from tcomp.frontend.onnx import protos
 from tcomp.frontend.onnx.facts import Facts
 from tcomp.frontend.onnx.protos import text
+from tcomp.ir import dtype as dt
 from tcomp.ir.dtype import DType
-from tcomp.ir.graph import reshape
+from tcomp.ir.graph import cast, reshape
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
@@ -30,6 +31,7 @@ F = TypeVar("F", bound=Handler)
 
 ML = "ai.onnx.ml"
 MICROSOFT = "com.microsoft"
+MOST_SIZES = 64  # numbers of one operand that may be data
 _ROWS: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 
 
@@ -62,6 +64,17 @@ def check_operands(name: str, f: Handler, inputs: Sequence[Any]) -> None:
     required = [p.name for p in fixed if p.default is p.empty and "None" not in str(p.annotation)]
     if any(x is None and p.name in required for x, p in zip(inputs, fixed)):
         raise Error("TC0203", f"{name} without an operand that it needs", f"{required}")
+
+
+def element(x: Node, k: int) -> Node:
+    """Element k of a vector of known length as a scalar: of the part that has it where the vector is a `concat`."""
+    while x.op == "concat" and all(isinstance(p.type.shape[0], int) for p in x.operands):
+        for part in x.operands:
+            if k < part.type.shape[0]:
+                x = part
+                break
+            k -= part.type.shape[0]
+    return reshape(apply("slice", x, start=(k,), shape=(1,), step=(1,)), ())
 
 
 @dataclass(slots=True)
@@ -142,6 +155,21 @@ class Context:
         """The elements of `x` where they are known while importing."""
         return None if x is None else self.facts.array(x)
 
+    def count(self, x: Node) -> int:
+        """How many elements a list of numbers has, which must be known."""
+        dims = [d for d in x.type.shape if isinstance(d, int)]
+        if len(dims) < x.type.rank:
+            raise self.unsupported(f"a list of numbers whose length is not known: {x.type}")
+        return math.prod(dims)
+
+    def known(self, x: Node) -> tuple[int, ...] | None:
+        """The elements of a small integer tensor as numbers; None where they are data, or may be."""
+        found = self.facts.array(x)
+        if found is None:
+            self.facts.must_be_known(x)
+            return None
+        return tuple(int(v) for v in found.reshape(-1))
+
     def require_constant(self, x: Node, what: str) -> np.ndarray:
         found = self.facts.array(x)
         if found is None:
@@ -157,19 +185,37 @@ class Context:
             raise self.unsupported(f"{what} depends on the data of the inputs", "only sizes computed from shapes are known")
         return tuple(found.reshape(-1))
 
-    def sizes(self, x: Node, what: str, most: int | None = None) -> tuple[Dim, ...]:
-        """`dims` of sizes from 0 (to `most`) that may also be data: then symbols, which get their values while the program
-        runs."""
-        found = self.facts.dims(x)
-        if found is not None:
-            return tuple(found.reshape(-1))
-        self.facts.must_be_known(x)
-        count = math.prod(x.type.shape) if all(isinstance(d, int) for d in x.type.shape) else -1
-        if self.facts.nested or not 0 <= count <= 16:
-            raise self.unsupported(f"{what} depends on the data of the inputs", "outside of loops and branches, a few sizes may")
-        flat = reshape(x, (count,))
-        parts = [apply("slice", flat, start=(k,), shape=(1,), step=(1,)) for k in range(count)]
-        return tuple(self.facts.data_size(part, most) for part in parts)
+    def sizes(
+        self, x: Node, what: str, most: int | Sequence[int | None] | None = None, least: int | Sequence[int] = 0
+    ) -> tuple[Dim, ...]:
+        """`dims` of numbers from `least` (to `most`, each its own or all the same) that may also be data: then symbols, which get
+        their values while the program runs."""
+        found, count = self.facts.dims(x), self.count(x)
+        if found is None and count > MOST_SIZES:
+            raise self.unsupported(f"a list of {count} sizes that depend on the data of the inputs", f"up to {MOST_SIZES} may")
+        highs = (most,) * count if most is None or isinstance(most, int) else tuple(most)
+        lows = (least,) * count if isinstance(least, int) else tuple(least)
+        flat = self.facts.settle(reshape(x, (count,)))
+        return tuple(self.size(element(flat, k), what, high, low) for k, (low, high) in enumerate(zip(lows, highs, strict=True)))
+
+    def size(self, x: Node, what: str, most: int | None = None, least: int = 0) -> Dim:
+        """The one element of `x`, a number from `least` (to `most`), as a dimension: a symbol where it is data."""
+        self._may_be_data(x, what)
+        return self.facts.data_size(x, most, least)
+
+    def require(self, holds: Node, what: str) -> None:
+        """The call fails (TC0605) unless the boolean scalar `holds`. TC0203, that it is not `what`, where this is known."""
+        known = self.facts.dims(cast(holds, dt.i64))
+        if known is not None and known.item() == 0:
+            raise self.broken(f"not {what}", what)
+        self._may_be_data(holds, what)
+        self.facts.require(holds)
+
+    def _may_be_data(self, x: Node, what: str) -> None:
+        if self.facts.dims(cast(x, dt.i64)) is None:
+            self.facts.must_be_known(x)
+            if self.facts.nested:
+                raise self.unsupported(f"{what} depends on the data of the inputs", "outside of loops and branches it may")
 
     def axis(self, axis: int, rank: int) -> int:
         """`axis` counted from the front; TC0203 where it is out of range."""

@@ -5,7 +5,6 @@ computes it where there is one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tcomp.ir import index
@@ -20,9 +19,16 @@ def with_own_memory(func: Func) -> Func:
     value is replaced by it: it has the same elements in memory."""
     numbers = itertools.count()
 
+    def copy(n: Node) -> Node:
+        own = apply("copy", n, number=next(numbers))
+        func.locs.add(own, *func.locs.of(n))
+        return own
+
     def change(n: Node, operands: tuple[Node, ...]) -> Node:
         count = n["carried"] if n.op == "loop" else 0
-        return with_operands(n, (*(_copy(o, numbers) for o in operands[:count]), *operands[count:]))
+        new = with_operands(n, (*map(copy, operands[:count]), *operands[count:]))
+        func.locs.add(new, *func.locs.of(n))
+        return new
 
     results: list[Node] = []
     seen: set[Node] = set()
@@ -33,13 +39,9 @@ def with_own_memory(func: Func) -> Func:
         elif r.op in MOVEMENTS - {"reshape"} and r not in results:
             results.append(r)
         else:
-            results.append(_copy(r, numbers))
+            results.append(copy(r))
         seen.add(base)
     return replace(func, results=tuple(results))
-
-
-def _copy(n: Node, numbers: Iterator[int]) -> Node:
-    return apply("copy", n, number=next(numbers))
 
 
 def _has_memory(base: Node) -> bool:

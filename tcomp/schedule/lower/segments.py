@@ -1,4 +1,4 @@
-"""A function whose sizes are data, cut where these become known: what a size needs is computed before what has that size.
+"""A function or region whose sizes are data, cut where these become known: what a size needs is computed before what has that size.
 
 What a later segment reads of an earlier one is a result there, and a parameter here.
 """
