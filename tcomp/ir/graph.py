@@ -59,7 +59,11 @@ def broadcast(x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Node:
 
 
 def broadcast_trailing(x: Node, shape: tuple[Dim, ...]) -> Node:
-    """`x` broadcast by NumPy's rule: its axes are the last ones of `shape`."""
+    """`x` broadcast by NumPy's rule: its axes are the last ones of `shape`. Where sizes are neither 1 nor equal for certain, the
+    call must show that they are."""
+    tail = shape[len(shape) - x.type.rank :]
+    if any(d not in (1, e) for d, e in zip(x.type.shape, tail)):
+        x = apply("stretch", x, shape=tuple(1 if d == 1 else e for d, e in zip(x.type.shape, tail)))
     return broadcast(x, shape, tuple(range(len(shape) - x.type.rank, len(shape))))
 
 

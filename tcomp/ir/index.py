@@ -284,6 +284,15 @@ def maximum(a: Dim, b: Dim) -> Dim:
     return _choose("max", a, b)
 
 
+def broadcast(a: Dim, b: Dim) -> Dim:
+    """The size of an axis on which NumPy's rule lets sizes `a` and `b` meet: they are equal, or one of them is 1."""
+    if a == b or b == 1 or equal(a, 1) == 0:
+        return a
+    if a == 1 or equal(b, 1) == 0:
+        return b
+    return minimum(maximum(a, b), mul(a, b))
+
+
 def _choose(op: str, a: Dim, b: Dim) -> Dim:
     lo, hi = bounds(sub(a, b))
     if hi is not None and hi <= 0:

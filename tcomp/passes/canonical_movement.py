@@ -123,6 +123,16 @@ def _broadcast_regrouped(n: Node, m: Normaliser) -> Node | None:
     return m.reshape(m.broadcast(small, inner, axes), shape)
 
 
+def _stretch(n: Node, m: Normaliser) -> Node | None:
+    """A broadcast, or nothing, where the sizes are known."""
+    x, shape = n.operands[0], n.type.shape
+    if x.type.shape == shape:
+        return x
+    if all(d in (1, e) for d, e in zip(x.type.shape, shape)):
+        return m.broadcast(x, shape, range(x.type.rank))
+    return None
+
+
 def _iota(n: Node, m: Normaliser) -> Node | None:
     """A line of positions, repeated."""
     dtype, size = n["dtype"], n.type.shape[n["axis"]]
@@ -246,6 +256,7 @@ MOVEMENT_RULES: dict[str, tuple[RuleFunction, ...]] = {
     "transpose": (_transpose,),
     "reshape": (_reshape,),
     "broadcast": (_broadcast,),
+    "stretch": (_stretch,),
     "iota": (_iota,),
     "constant": (_constant,),
     "slice": (_slice,),

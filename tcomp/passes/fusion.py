@@ -30,7 +30,7 @@ from tcomp.ir.ops import OPS
 from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.cascade.cascade import Cascade
 
-MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window"})
+MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window", "stretch"})
 VIRTUAL = MOVEMENTS | {"constant", "iota", "dimension", "parameter", "item"}
 GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
 CONTROL = frozenset(["cond", "loop"])
@@ -412,7 +412,7 @@ def _is_row_broadcast(n: Node) -> bool:
 def _repeats(o: Node) -> bool:
     """Whether reading through the movements of `o` reads some element more than once."""
     while o.op in VIRTUAL and o.operands:
-        if o.op in ("broadcast", "window"):
+        if o.op in ("broadcast", "window", "stretch"):
             return True
         o = o.operands[0]
     return False

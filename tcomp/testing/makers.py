@@ -163,9 +163,15 @@ def _window(rng: random.Random, pool: Pool) -> Node | None:
     x = pool.tensor()
     axes = [a for a, d in enumerate(x.type.shape) if isinstance(d, int) and d >= 3]
     if not axes:
-        return None
+        return _stretch(x)
     size, dilation = rng.choice(((2, 1), (3, 1), (2, 2)))
     return apply("window", x, axes=(rng.choice(axes),), sizes=(size,), strides=(rng.choice((1, 2)),), dilations=(dilation,))
+
+
+def _stretch(x: Node) -> Node | None:
+    """`x` with symbolic sizes that turn out 1 repeated."""
+    shape = tuple(index.maximum(d, index.mul(index.equal(d, 1), 3)) if isinstance(d, Node) else d for d in x.type.shape)
+    return apply("stretch", x, shape=shape) if shape != x.type.shape else None
 
 
 def _iota(rng: random.Random, pool: Pool) -> Node:

@@ -150,6 +150,27 @@ register(
 )
 
 
+def _infer_stretch(x: TensorType, shape: tuple[Dim, ...]) -> Type:
+    if len(shape) != x.rank:
+        raise Error("TC0104", f"`stretch` of rank {x.rank} to {show_shape(shape)}", "a size for each axis")
+    if any(index.equal(d, e) == 0 and index.equal(d, 1) == 0 for d, e in zip(x.shape, shape)):
+        raise Error("TC0102", f"`stretch` of {show_shape(x.shape)} to {show_shape(shape)}", "equal dimensions, or 1")
+    return TensorType(x.dtype, shape)
+
+
+register(
+    OpDef(
+        "stretch",
+        MOVEMENT,
+        1,
+        ("shape",),
+        _infer_stretch,
+        lambda x, shape: np.broadcast_to(x, shape),
+        "axes of equal size, or of size 1 and repeated, where only the call knows which: a `broadcast` where it is known",
+    )
+)
+
+
 def _infer_reshape(x: TensorType, shape: tuple[Dim, ...]) -> Type:
     before, after = index.product(x.shape), index.product(shape)
     if before != after and isinstance(before, int) and isinstance(after, int):

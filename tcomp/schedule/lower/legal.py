@@ -25,15 +25,34 @@ def require_known(func: Func, lowered: Collection[str]) -> None:
 
 def demands(nodes: Iterable[Node]) -> list[tuple[Node, Dim]]:
     """Index expressions that must not be 0, each with the node that demands it, first of those that need others to hold:
-    sizes are not negative, and a reshape keeps the number of elements."""
+    sizes are not negative, a reshape keeps the number of elements, what is stretched was 1, and what is taken is there."""
     found: dict[Dim, Node] = {}
     for n in nodes:
-        for d in n.type.shape if isinstance(n.type, TensorType) else ():
-            low = index.bounds(d)[0]
-            if low is None or low < 0:
-                found.setdefault(index.less(-1, d), n)
-        if n.op == "reshape":
-            same = index.equal(index.product(n.operands[0].type.shape), index.product(n.type.shape))
-            if same != 1:
-                found.setdefault(same, n)
+        for d in (*_not_negative(n), *_of_operation(n)):
+            if d != 1:
+                found.setdefault(d, n)
     return [(n, d) for d, n in found.items()]
+
+
+def _not_negative(n: Node) -> list[Dim]:
+    return [index.less(-1, d) for d in n.type.shape] if isinstance(n.type, TensorType) else []
+
+
+def _of_operation(n: Node) -> list[Dim]:
+    """What an operation demands beside sizes that are none below 0."""
+    if not n.operands or not isinstance(n.operands[0].type, TensorType):
+        return []
+    shape = n.operands[0].type.shape
+    match n.op:
+        case "reshape":
+            return [index.equal(index.product(shape), index.product(n.type.shape))]
+        case "stretch":
+            return [index.maximum(index.equal(d, e), index.equal(d, 1)) for d, e in zip(shape, n.type.shape)]
+        case "top_k":
+            return [index.less(index.sub(n["k"], 1), shape[n["axis"]])]
+        case "gather_elements" | "scatter_elements":
+            places = n.operands[1].type.shape
+            inside = [index.less(index.sub(p, 1), d) for a, (p, d) in enumerate(zip(places, shape)) if a != n["axis"]]
+            none = index.equal(index.product(places), 0)
+            return [index.maximum(none, d) if d != 1 else 1 for d in inside]
+    return []

@@ -11,7 +11,9 @@ from tcomp.ir.node import Dim, Node
 
 Range = tuple[int, int]
 _MAX_DEPTH = 16  # of what is looked through
-_OF_FIRST = frozenset(("broadcast", "reshape", "transpose", "slice", "window", "gather", "gather_elements", "gather_nd"))
+_OF_FIRST = frozenset(
+    ("broadcast", "reshape", "transpose", "slice", "window", "stretch", "gather", "gather_elements", "gather_nd")
+)
 
 
 def known_range(n: Node, depth: int = 0) -> Range | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
+from tcomp.ir.dtype import to_numpy
 from tcomp.ir.graph import reshape
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
@@ -76,6 +77,8 @@ class Reader:
     def _read(self, n: Node, at: At) -> Node:
         if n in self.local:
             return self.local[n](at)
+        if 0 in n.type.shape:  # there is no such element: a check or a loop without turns is in the way
+            return _element(np.zeros((), to_numpy(n.type.dtype)), n.type.dtype)
         base = self._home(n)
         if base.op == "constant" and base["value"].array.size == 1:
             return _element(base["value"].array.reshape(()), n.type.dtype)
@@ -92,7 +95,7 @@ class Reader:
                 return self._pad(n, at)
             case "gather" | "gather_elements" | "gather_nd":
                 return self.read(n.operands[0], self._gathered(n, at))
-            case "broadcast" | "transpose" | "slice" | "reshape" | "window":
+            case "broadcast" | "transpose" | "slice" | "reshape" | "window" | "stretch":
                 return self.read(n.operands[0], moved(n, at))
         assert OPS[n.op].kind == "pointwise", f"{n.op} is neither in memory nor computed in place"
         return tile.pointwise(n.op, *(self.read(o, at) for o in n.operands), **dict(n.attrs))
@@ -211,6 +214,8 @@ def moved(n: Node, at: At) -> At:
             return reshaped(x.shape, n.type.shape, at)
         case "window":
             return _windowed(n, at)
+        case "stretch":
+            return tuple(p if d == e else index.mul(p, index.less(1, d)) for d, e, p in zip(x.shape, n.type.shape, at))
     raise AssertionError(n.op)
 
 
