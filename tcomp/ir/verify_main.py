@@ -253,7 +253,7 @@ class Memory:
         """A witness that two roots share memory (the values of the symbols), or None."""
         if a == b:
             return "the same buffer"
-        for values, (b0, e0), (b1, e1) in zip(samples(self.main.symbols), self.spans.get(a, ()), self.spans.get(b, ())):
+        for values, (b0, e0), (b1, e1) in zip(self._samples(), self.spans.get(a, ()), self.spans.get(b, ())):
             if max(b0, b1) < min(e0, e1):
                 where = ", ".join(f"{k} = {v}" for k, v in values.items())
                 return f"bytes {max(b0, b1)} to {min(e0, e1)} of the arena" + (f" at {where}" if where else "")
@@ -263,8 +263,12 @@ class Memory:
         """Remember where a planned buffer lies."""
         if s.offset is not None:
             ends = s.offset, index.add(s.offset, layout.size(s.buffer))
-            at = [tuple(index.evaluate(d, self._with_loops(values)) for d in ends) for values in samples(self.main.symbols)]
+            at = [tuple(index.evaluate(d, self._with_loops(values)) for d in ends) for values in self._samples()]
             self.spans[s.buffer.name] = [(b, e) for b, e in at]
+
+    def _samples(self) -> tuple[dict[str, int], ...]:
+        """Values that the symbols may have, those that data gives too."""
+        return samples((*self.main.symbols, *self.main.sizes))
 
     def _with_loops(self, values: dict[str, int]) -> dict[str, int]:
         """The values, and the variables of the loops around in their last turn."""

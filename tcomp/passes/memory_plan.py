@@ -43,7 +43,7 @@ def memory_plan(module: Module) -> Module:
     if module.main is None:
         raise Error("TC0401", f"`memory_plan` of a module at stage {module.stage} without main", "a module that was lowered")
     main = _outputs_in_place(module.main)
-    main = replace(main, body=_with_workspace(module, main, main.body))
+    main = replace(main, body=_with_workspace(module, main, main.body, main.symbols))
     flow = flow_of(module, main)
     lives = _lives(main, flow)
     regions, arena = _place(lives)
@@ -79,27 +79,50 @@ def _turned(body: tuple[MainStmt, ...], output: Buffer, root: str) -> tuple[Main
     return tuple(out)
 
 
-def _with_workspace(module: Module, main: Main, body: tuple[MainStmt, ...]) -> tuple[MainStmt, ...]:
-    """A `Reserve` before each launch for every workspace buffer of its kernel."""
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A body that is being written: its statements so far, and the symbols that are known at their end."""
+
+    out: list[MainStmt]
+    known: set[Node]
+
+
+def _with_workspace(
+    module: Module, main: Main, body: tuple[MainStmt, ...], known: Iterable[Node], around: tuple[_Level, ...] = ()
+) -> tuple[MainStmt, ...]:
+    """Room for every workspace buffer of a kernel: before each launch, or where its size is data, as far outside of the loops
+    and branches `around` as the size is known. known: the symbols that are when the body begins."""
     kernels = {k.name: k for k in module.kernels}
-    out: list[MainStmt] = []
+    most = max((len(k.workspace) for k in kernels.values()), default=0)
+    here = _Level([], set(known))
+    levels = (*around, here)
     for s in body:
         if isinstance(s, Reserve | Allocate) and s.buffer.space == "ws":
             continue  # of an earlier plan
+        if isinstance(s, Bind):
+            here.known.add(s.symbol)
         if isinstance(s, Launch):
             values = dict(zip(kernels[s.kernel].symbols, s.symbols, strict=True))
-            for buffer in kernels[s.kernel].workspace:
+            for k, buffer in enumerate(kernels[s.kernel].workspace):
                 shape = tuple(index.substitute(d, values) for d in buffer.shape)
-                out.append(_workspace(main, replace(buffer, name=s.workspace(buffer), shape=shape), s.number))
-        out.append(with_bodies(s, [_with_workspace(module, main, inner) for inner in bodies(s)]))
-    return tuple(out)
+                number = -1 - s.number * most - k
+                _add_room(main, replace(buffer, name=s.workspace(buffer), shape=shape), number, levels)
+        more = (s.var,) if isinstance(s, Repeat) else ()
+        here.out.append(with_bodies(s, [_with_workspace(module, main, inner, more, levels) for inner in bodies(s)]))
+    return tuple(here.out)
 
 
-def _workspace(main: Main, buffer: Buffer, number: int) -> MainStmt:
+def _add_room(main: Main, buffer: Buffer, number: int, levels: tuple[_Level, ...]) -> None:
     """Room for a workspace; of its own where its size is data. (Numbers of allocations of workspace are below 0.)"""
-    if set(index.symbols(buffer.shape)).isdisjoint(main.sizes):
-        return Reserve(buffer)
-    return Allocate(buffer, -1 - number)
+    symbols = set(index.symbols(buffer.shape))
+    if symbols.isdisjoint(main.sizes):
+        levels[-1].out.append(Reserve(buffer))
+        return
+    for level in levels:
+        symbols -= level.known
+        if not symbols:
+            break
+    level.out.append(Allocate(buffer, number))
 
 
 # --- liveness -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tcomp.ir import dtype as dt
 from tcomp.ir import index as ix
 from tcomp.ir import layout
 from tcomp.ir.module import Module
-from tcomp.ir.stmts import Alias, Grid, Kernel, Launch, Main, Reserve
+from tcomp.ir.stmts import Alias, Allocate, Bind, Grid, Kernel, Launch, Main, Repeat, Reserve
 from tcomp.ir.types import Buffer
 from tcomp.passes.memory_plan import ALIGNMENT, best_fit, memory_plan
 from tcomp.passes.order import root_names
@@ -249,3 +249,16 @@ def test_workspace_takes_the_launchs_symbols():
     (reserve,) = [s for s in planned.body if isinstance(s, Reserve)]
     assert reserve.buffer == Buffer("k.partial.4", dt.f32, (2 * M, 16), "ws", order=work.order)
     assert planned.arena == 128 * M and reserve.offset == 0
+
+
+def test_workspaces_whose_size_is_data_are_allocated_once_outside_of_loops():
+    works = tuple(Buffer(f"w{k}", dt.f32, (N, 16), "ws") for k in (0, 1))
+    size, x, out = Buffer("size", dt.i64, (1,)), Buffer("x", dt.f32, (1,)), Buffer("out", dt.f32, (1,))
+    turn = ix.symbol("t", 0, 3)
+    loop = Repeat(turn, 4, None, (Launch("k", ("x", "out"), (M,), 2),), 1)
+    main = Main((x, size), (out,), (), (), (Bind(M, "size", 0, 0), loop), sizes=(M,))
+    planned = memory_plan(module(main, [kernel("k", 1, 1, works, (N,))])).main
+    assert [type(s) for s in planned.body] == [Bind, Allocate, Allocate, Repeat]
+    assert [type(s) for s in planned.body[-1].body] == [Launch]
+    first, second = planned.body[1:3]
+    assert {first.buffer.name, second.buffer.name} == {"k.w0.2", "k.w1.2"} and first.number != second.number

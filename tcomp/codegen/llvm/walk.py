@@ -371,19 +371,19 @@ class Walk:
         narrow = f.value(f"icmp sle i64 {most}, {NARROW}")
         lonely = f.value(f"icmp eq i64 {load(f, 'i64', '%frame', 1)}, 1")
         one, all_, end = f.fresh("one"), f.fresh("all"), f.fresh("end")
-        finished = self._finished - _units_in(s)
+        outer, finished = self._dims, self._finished - _units_in(s)
         f.branch_if(f.value(f"or i1 {narrow}, {lonely}"), one, all_)
         f.start(one)
-        self._finished = set(finished)
+        self._dims, self._finished = outer.inner({}), set(finished)
         self._unit(replace(s, after=_needs_of(s)), place)
         self._wait(s.number, None)
         f.branch(end)
         f.start(all_)
-        self._finished = set(finished)
+        self._dims, self._finished = outer.inner({}), set(finished)
         self._repeat(s, place)
         f.branch(end)
         f.start(end)
-        self._finished = finished
+        self._dims, self._finished = outer, finished
 
     def _counts(self, s: Repeat) -> list[str] | None:
         """The blocks of all phases inside a loop, or None where they change from turn to turn."""

@@ -17,6 +17,7 @@ import numpy as np
 from tcomp.errors import Error
 from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_activation,
+    ops_boxes,
     ops_control,
     ops_conv,
     ops_index,
