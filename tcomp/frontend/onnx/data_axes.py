@@ -49,6 +49,19 @@ def split_axes(c: Context, x: Node, flags: Node) -> tuple[Node, tuple[Dim, ...],
     return reshape(x, [d for pair in zip(outer, inner) for d in pair]), outer, inner
 
 
+def around_axis(c: Context, sizes: Sequence[Dim], axis: Node) -> tuple[Dim, Dim, Dim]:
+    """The product of the sizes before the one axis that `axis` names, its own size, and the product of those behind it."""
+    rank = len(sizes)
+    at = position((rank,), 0)
+    named = cast(axis_flags(c, axis, rank), dt.i64)
+    place = broadcast(apply("reduce", apply("mul", named, at), monoid="add", axes=(0,)), (rank,), ())
+    have, parts = build.dimensions(sizes), []
+    for relation in ("lt", "eq", "gt"):
+        chosen = apply("where", apply(relation, at, place), have, build.scalar(1, have))
+        parts.append(c.size(apply("reduce", chosen, monoid="mul", axes=(0,)), "which axis"))
+    return parts[0], parts[1], parts[2]
+
+
 def kept_sizes(c: Context, sizes: Sequence[Dim], flags: Node, count: int) -> tuple[Dim, ...]:
     """The sizes, of `sizes`, of the `count` axes whose flag does not hold, in order."""
     if not count:

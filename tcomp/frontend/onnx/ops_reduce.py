@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import reduce, scalar
+from tcomp.frontend.onnx.data_axes import around_axis, axis_flags, kept_sizes, split_axes
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import broadcast, cast, reshape
@@ -13,9 +14,12 @@ from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
 
 
-def axes_of(c: Context, rank: int, axes: Node | None) -> tuple[int, ...]:
-    """The axes of a reduction: an attribute, or an operand in later opsets; none means all, or nothing if the model says so."""
-    given = c.integers("axes", ()) if axes is None else tuple(map(int, c.require_constant(axes, "`axes`").reshape(-1)))
+def _axes(c: Context, rank: int, axes: Node | None) -> tuple[int, ...] | None:
+    """The axes of a reduction: an attribute, or an operand in later opsets; none means all, or nothing if the model says so. None
+    where they are data."""
+    given = c.integers("axes", ()) if axes is None else () if 0 in axes.type.shape else c.known(axes)
+    if given is None:
+        return None
     if not given:
         return () if c.integer("noop_with_empty_axes", 0) else tuple(range(rank))
     return c.axes(given, rank)
@@ -30,13 +34,24 @@ def _reduction(name: str, wide: bool = True) -> Callable[[Body], Body]:
     def register(f: Body) -> Body:
         @operator(name)
         def row(c: Context, x: Node, axes: Node | None = None) -> Node:
-            over, keep = axes_of(c, x.type.rank, axes), bool(c.integer("keepdims", 1))
-            work = dt.accumulator(x.type.dtype) if wide else x.type.dtype
-            return cast(f(cast(x, work), over, keep), x.type.dtype)
+            over, keep = _axes(c, x.type.rank, axes), bool(c.integer("keepdims", 1))
+            work = cast(x, dt.accumulator(x.type.dtype) if wide else x.type.dtype)
+            if over is None and axes is not None:
+                return cast(_along_data(c, f, work, axes, keep), x.type.dtype)
+            return cast(f(work, over or (), keep), x.type.dtype)
 
         return f
 
     return register
+
+
+def _along_data(c: Context, f: Body, x: Node, axes: Node, keep: bool) -> Node:
+    """`f` along axes that are data."""
+    rank = x.type.rank
+    flags = axis_flags(c, axes, rank)
+    apart, outer, _ = split_axes(c, x, flags)
+    small = f(apart, tuple(range(1, 2 * rank, 2)), False)
+    return small if keep else reshape(small, kept_sizes(c, x.type.shape, flags, rank - c.count(axes)))
 
 
 def _over(x: Node, monoid: str, axes: tuple[int, ...], keep: bool) -> Node:
@@ -110,6 +125,11 @@ def arg_extreme(c: Context, x: Node) -> Node:
 
 @operator("CumSum", "CumProd", since=11)
 def cumulative(c: Context, x: Node, axis: Node) -> Node:
-    where = c.axis(int(c.require_constant(axis, "`axis`").reshape(())), x.type.rank)
+    known, shape = c.known(axis), x.type.shape
+    if known is None:
+        x, at = reshape(x, around_axis(c, shape, axis)), 1
+    else:
+        at = c.axis(known[0], x.type.rank)
     reverse, exclusive = bool(c.integer("reverse", 0)), bool(c.integer("exclusive", 0))
-    return apply("scan", x, monoid="add" if c.op == "CumSum" else "mul", axis=where, reverse=reverse, exclusive=exclusive)
+    monoid = "add" if c.op == "CumSum" else "mul"
+    return reshape(apply("scan", x, monoid=monoid, axis=at, reverse=reverse, exclusive=exclusive), shape)

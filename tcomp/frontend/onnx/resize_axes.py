@@ -12,7 +12,7 @@ import numpy as np
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import scalar, with_scalar
-from tcomp.frontend.onnx.data_numbers import Number, data_size, numbers
+from tcomp.frontend.onnx.data_numbers import Number, numbers
 from tcomp.frontend.onnx.registry import Context
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
@@ -77,7 +77,8 @@ def scaled(c: Context, d: Dim, scale: Number) -> Dim:
 def _positive_scale(c: Context, scale: Node, count: Node) -> Dim:
     """`count` as a size; the call fails where the scale is not a positive number."""
     good = apply("and", with_scalar("gt", scale, 0), with_scalar("lt", scale, 2.0**31))
-    return data_size(c, apply("where", good, cast(count, dt.i64), scalar(-1, cast(count, dt.i64))), "the list of scales")
+    whole = cast(count, dt.i64)
+    return c.size(apply("where", good, whole, scalar(-1, whole)), "the list of scales")
 
 
 def by_sizes(c: Context, axes: Sizes, sizes: Node) -> list[Axis]:

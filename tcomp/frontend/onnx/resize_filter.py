@@ -12,7 +12,7 @@ import numpy as np
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import scalar, with_scalar
-from tcomp.frontend.onnx.data_numbers import Number, data_size, spread, with_number
+from tcomp.frontend.onnx.data_numbers import Number, spread, with_number
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context
 from tcomp.frontend.onnx.resize_axes import Axis, Options
@@ -106,7 +106,7 @@ def _tap_count(c: Context, scale: Number, options: Options) -> Dim:
         return math.ceil(2 * _reach(options) / scale) + 1
     widest = apply("ceil", apply("div", full(2 * _reach(options), dt.f64), scale))
     count = with_scalar("add", cast(widest, dt.i64), 1)
-    return data_size(c, apply("where", with_scalar("gt", scale, 0), count, scalar(0, count)), "the width of the filter")
+    return c.size(apply("where", with_scalar("gt", scale, 0), count, scalar(0, count)), "the width of the filter")
 
 
 def _tapped(x: Node, w: Axis, places: Node, weights: Node) -> Node:
