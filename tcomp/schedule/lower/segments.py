@@ -1,17 +1,18 @@
-"""A function or region whose sizes are data, cut where these become known: what a size needs is computed before what has that size.
+"""A body whose sizes are data, cut where these become known: what a size needs is computed before what has that size.
 
 What a later segment reads of an earlier one is a result there, and a parameter here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tcomp.ir.graph import Func
-from tcomp.ir.node import Node, walk
+from tcomp.ir.loc import Locs
+from tcomp.ir.node import Node, rewrite, walk, with_operands
 from tcomp.ir.ops import parameter
-from tcomp.ir.region import is_known, replaced
+from tcomp.ir.region import is_known
 from tcomp.ir.types import TupleType
 
 
@@ -37,9 +38,23 @@ def segments(func: Func) -> tuple[list[Segment], Func]:
         names = tuple(f"r{j}" for j in range(1 + len(shared)))
         part = replace(func, params=params, results=(value, *shared), result_names=names, sizes=())
         found.append(Segment(sizes.pop(0), part, given))
-        results = list(replaced([*results[:k], *results[k + 1 :]], dict(zip(shared, given))))
+        results = _reading([*results[:k], *results[k + 1 :]], dict(zip(shared, given)), func.locs)
         params = (*params, *given)
     return found, replace(func, params=params, results=tuple(results), result_names=func.result_names[: len(results)], sizes=())
+
+
+def _reading(results: list[Node], given: Mapping[Node, Node], locs: Locs) -> list[Node]:
+    """`results` with parameters in the place of what is given. What changes by that keeps its places."""
+
+    def change(old: Node, operands: tuple[Node, ...]) -> Node:
+        if old in given:
+            return given[old]
+        new = with_operands(old, operands)
+        if new is not old:
+            locs.add(new, *locs.of(old))
+        return new
+
+    return list(rewrite(results, change))
 
 
 def _shared(value: Node, others: Iterable[Node]) -> list[Node]:
