@@ -155,7 +155,7 @@ def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
         "algebra": list(modules["graph"].algebra) if "graph" in modules else [],  # not where made anew from TILE
         "cascades": [dict(c) for c in modules["tile"].cascades],
     }
-    return build(program, machine, target, texts, report)
+    return build(program, machine, target, texts, report, modules["tile"])
 
 
 def recompiled(artifact: Artifact) -> Artifact:

@@ -5,22 +5,23 @@ A product counts two for each element of its sums, any other operation one for e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tcomp.ir import index, layout
 from tcomp.ir.graph import Func
 from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
-from tcomp.ir.stmts import Call, For, If, Kernel, Launch, Let, Stmt, Store
+from tcomp.ir.stmts import Branch, Call, For, If, Kernel, Launch, Let, MainStmt, Repeat, Stmt, Store
 from tcomp.ir.types import TensorType
 
 _FREE = frozenset({"constant", "parameter", "dimension", "item", "reshape", "iota", "broadcast"})
 _FREE_TILES = frozenset({"load", "full", "ref", "position", "expand", "valid", "when"})
 Values = Mapping[Node, Dim]
+SAMPLES = 64  # turns of a loop that are counted one by one
 
 
 def flops(func: Func) -> int:
-    """Operations of one call of a GRAPH function where all sizes are static, else 0."""
+    """Operations of one call of a GRAPH function where all sizes are static, else 0: an estimate before anything is scheduled."""
     return index.constant(nodes_work(func.nodes())) or 0
 
 
@@ -58,62 +59,116 @@ def _work(n: Node) -> Dim:
 
 
 def launch_bytes(launch: Launch, kernel: Kernel) -> Dim:
-    """Bytes of the buffers that a launch reads and writes, over main's symbols."""
+    """Bytes that a launch reads and writes, over main's symbols: each buffer once, its own memory in both directions."""
     total: Dim = 0
-    for buffer in (*kernel.inputs, *kernel.outputs):
+    for buffer in (*kernel.inputs, *kernel.outputs, *kernel.workspace, *kernel.workspace):
         total = index.add(total, layout.size(buffer))
     return index.substitute(total, _symbols(launch, kernel))
 
 
 def launch_flops(launch: Launch, kernel: Kernel) -> Dim:
-    """Operations of a launch of a REG kernel, over main's symbols. Every block and every turn of a loop counts like the first;
-    where the extent is static, the last one by its share."""
+    """Operations of a launch of a kernel, over main's symbols, with what masks and loop bounds leave out."""
     total: Dim = 0
     for phase in kernel.phases:
-        work = _statements(phase.body, {axis.var: 0 for axis in phase.axes})
-        for axis in phase.axes:
-            work = _repeated(work, axis.extent, axis.step)
+        work = _statements(phase.body)
+        for axis in reversed(phase.axes):
+            work = _repeated(work, axis.var, 0, axis.extent, axis.step)
         total = index.add(total, work)
     reads: Values = {n: 0 for n in walk([total] if isinstance(total, Node) else []) if n.op == "read"}
     return index.substitute(index.substitute(total, reads), _symbols(launch, kernel))
+
+
+def call_work(body: Iterable[MainStmt], of: Callable[[Launch], Dim]) -> Dim:
+    """What all launches of a call come to, `of` being known of each: a loop counts all its turns (one where it has no bound), a
+    choice the dearer branch."""
+    total: Dim = 0
+    for s in body:
+        match s:
+            case Launch():
+                total = index.add(total, of(s))
+            case Branch():
+                total = index.add(total, index.maximum(call_work(s.then, of), call_work(s.orelse, of)))
+            case Repeat():
+                total = index.add(total, _repeated(call_work(s.body, of), s.var, 0, 1 if s.extent is None else s.extent, 1))
+    return total
 
 
 def _symbols(launch: Launch, kernel: Kernel) -> Values:
     return dict(zip(kernel.symbols, launch.symbols, strict=True))
 
 
-def _statements(body: Iterable[Stmt], values: Values) -> Dim:
-    """Operations of statements; `values` are the loop variables' first values."""
+def _statements(body: Iterable[Stmt]) -> Dim:
+    """Operations of statements, over the variables of the loops around them."""
     total: Dim = 0
     for s in body:
         match s:
             case Let() | Store():
-                total = index.add(total, _tiles([s.value], values))
+                total = index.add(total, _tiles([s.value]))
             case For():
-                total = index.add(total, _loop(s, values))
+                work = index.add(_statements(s.body), _tiles(s.yields))
+                total = index.add(total, _repeated(work, s.var, s.lo, s.hi, s.step))
             case If():
-                total = index.add(total, index.maximum(_statements(s.body, values), _statements(s.orelse, values)))
+                total = index.add(total, index.maximum(_statements(s.body), _statements(s.orelse)))
             case Call():
-                total = index.add(total, index.substitute(_elements(s.outputs), values))
+                total = index.add(total, _elements(s.outputs))
     return total
 
 
-def _loop(s: For, values: Values) -> Dim:
-    lo, hi = index.substitute(s.lo, values), index.substitute(s.hi, values)
-    inner = {**values, s.var: lo}
-    work = index.add(_statements(s.body, inner), _tiles(s.yields, inner))
-    return _repeated(work, index.maximum(index.sub(hi, lo), 0), s.step)
+def _repeated(work: Dim, var: Node, lo: Dim, hi: Dim, step: int) -> Dim:
+    """The sum of `work` over var = lo, lo + step, .. below hi: exact where turns are parts of the extent, or few and known, else
+    the last turn and the others like the middle one of them."""
+    extent = index.maximum(_less(hi, lo), 0)
+    count = index.ceildiv(extent, step)
+    if not _reads(work, var):
+        return index.mul(work, count)
+    part = index.minimum(step, index.sub(hi, var))
+    positive = index.maximum(part, 0)
+    work = index.substitute(work, {positive: part}) if isinstance(positive, Node) else work  # a turn has some
+    parts = _by_parts(work, var, part, extent, count)
+    if parts is not None:
+        return parts
+    known = index.constant(count)
+    if known is not None and index.constant(lo) is not None:
+        return _sampled(work, var, [index.add(lo, k * step) for k in range(known)])
+    last = index.maximum(index.sub(count, 1), 0)
+    middle = index.maximum(index.floordiv(index.sub(count, 2), 2), 0)
+    whole = index.substitute(work, {part: step}) if isinstance(part, Node) else work
+    first, end = (index.substitute(w, {var: index.add(lo, index.mul(at, step))}) for w, at in ((whole, middle), (work, last)))
+    return index.add(index.mul(first, last), index.mul(end, index.minimum(count, 1)))
 
 
-def _repeated(work: Dim, extent: Dim, step: int) -> Dim:
-    """The work of all steps over an extent, given that of the first."""
-    whole, first = index.constant(extent), index.constant(work)
-    if whole is None or first is None:
-        return index.mul(index.ceildiv(extent, step), work)
-    return first * whole // max(1, min(step, whole))
+def _less(hi: Dim, lo: Dim) -> Dim:
+    """hi - lo; of a minimum the minimum of both differences."""
+    if isinstance(hi, Node) and hi.op == "min":
+        a, b = (_less(index.as_dim(o), lo) for o in hi.operands)
+        return index.minimum(a, b)
+    return index.sub(hi, lo)
 
 
-def _tiles(roots: Iterable[Node], values: Values) -> Dim:
+def _by_parts(work: Dim, var: Node, part: Dim, extent: Dim, count: Dim) -> Dim | None:
+    """The sum where `work` is linear in the part of the extent that a turn takes, and reads the variable nowhere else."""
+    if not isinstance(part, Node):
+        return None
+    none, one, two = (index.substitute(work, {part: size}) for size in range(3))
+    if _reads(one, var) or index.add(none, two) != index.mul(one, 2):
+        return None
+    return index.add(index.mul(none, count), index.mul(index.sub(one, none), extent))
+
+
+def _sampled(work: Dim, var: Node, places: Sequence[Dim]) -> Dim:
+    """The sum over all places, of which some stand for the others where there are many."""
+    some = [places[k * len(places) // SAMPLES] for k in range(SAMPLES)] if len(places) > SAMPLES else places
+    total: Dim = 0
+    for place in some:
+        total = index.add(total, index.substitute(work, {var: place}))
+    return total if some is places else index.floordiv(index.mul(total, len(places)), len(some))
+
+
+def _reads(work: Dim, var: Node) -> bool:
+    return any(s is var for s in index.symbols([work]))
+
+
+def _tiles(roots: Iterable[Node]) -> Dim:
     """Operations of tile expressions, each shared one once."""
     total: Dim = 0
     for n in walk(roots):
@@ -123,7 +178,7 @@ def _tiles(roots: Iterable[Node], values: Values) -> Dim:
             total = index.add(total, index.product([2, *n.type.shape, n.operands[0].type.shape[1]]))
         else:
             total = index.add(total, _elements([n.operands[0]] if n.op == "reduce" else [n]))
-    return index.substitute(total, values)
+    return total
 
 
 def _elements(tiles: Iterable[Node]) -> Dim:

@@ -115,6 +115,20 @@ class Report(dict[str, Any]):
         return "\n".join(_report_lines(self, ""))
 
 
+def _evaluate(report: dict[str, Any], sizes: Mapping[str, int], symbols: tuple[str, ...]) -> None:
+    """Put numbers in the place of a report's expressions."""
+    missing = [s for s in symbols if s not in sizes]
+    if missing:
+        raise Error("TC0105", f"no size for {', '.join(missing)}", f"a number for each of {', '.join(symbols)}")
+
+    def number(v: Any) -> Any:
+        return guards.evaluate(v, sizes) if isinstance(v, str) else v
+
+    report["flops"] = number(report["flops"])
+    report["bytes"] = {what: number(v) for what, v in report["bytes"].items()}
+    report["launches"] = [[name, phases, *map(number, work)] for name, phases, *work in report["launches"]]
+
+
 def _report_lines(data: Any, indent: str) -> list[str]:
     if not isinstance(data, dict):
         rows = data if isinstance(data, list | tuple) else [data]
@@ -216,9 +230,15 @@ class Executable:
             raise Error("TC0105", f"there is no text of the stage `{stage}`", f"one of {', '.join(known)}")
         return texts[stage]
 
-    def report(self) -> Report:
-        """How each operation was realised, bytes, flops, compile times: JSON data that prints readably."""
-        return Report(json.loads(json.dumps(self.artifact.report)))
+    def report(self, sizes: Mapping[str, int] | None = None) -> Report:
+        """How each operation was realised, bytes, flops, compile times: JSON data that prints readably.
+
+        sizes: of the program's dimensions by name; flops and bytes, which are expressions where sizes are symbolic, are then
+        numbers. Raises TC0105 where one is missing."""
+        found = json.loads(json.dumps(self.artifact.report))
+        if sizes is not None:
+            _evaluate(found, sizes, self.artifact.symbols)
+        return Report(found)
 
     def profile(self, *values: Any) -> Profile:
         """Time, bytes and flops of every launch on these inputs, on one thread; prints as a table."""

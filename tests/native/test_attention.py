@@ -289,6 +289,19 @@ def test_causal_attention_skips_what_lies_right():
     assert "0..256*(bi // 256)" in first and "256*(bi // 256)..bi + 64" in second
 
 
+def test_positions_that_became_constants_are_positions():
+    """Counting up to a thousand is computed beforehand: what it is compared with is still arithmetic."""
+
+    def f(q, k, v, n=xp):
+        s = n.matmul(q, n.permute_dims(k, (0, 2, 1)))
+        i = n.arange(s.shape[1], dtype=n.int32)
+        return n.matmul(softmax(n.where((2 * i[:, None] + 1 >= 2 * i[None, :])[None], s, -np.inf), n), v)
+
+    agrees(f, rand(2, 300, 16), rand(2, 300, 16, seed=1), rand(2, 300, 24, seed=2))
+    _, text = lowered(f, *["f32[2, 512, 32]"] * 3)
+    assert text.count("= dot(") == 2 and "i32[512]" not in text
+
+
 def test_rows_without_columns_are_nan(fused):
     fused(rows=32, columns=64)
     f = masked(lambda i, j, n: j < i - 40)

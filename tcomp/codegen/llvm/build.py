@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,22 +19,30 @@ from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Allocate, Branch, Launch, Main, MainStmt, Repeat, bodies, flat
+from tcomp.ir.stmts import Allocate, Branch, Kernel, Launch, Main, MainStmt, Repeat, bodies, flat
 from tcomp.ir.types import Buffer
-from tcomp.ir.work import flops, launch_bytes, launch_flops
+from tcomp.ir.work import call_work, launch_bytes, launch_flops
 
 
-def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str, str], report: dict[str, object]) -> Artifact:
+def build(
+    program: Module,
+    machine: Machine,
+    target: CpuTarget,
+    texts: dict[str, str],
+    report: dict[str, object],
+    plan: Module | None = None,
+) -> Artifact:
     """The artifact of a planned module at `reg`. texts: of the earlier stages; `llvm` is added. report: plain JSON; bytes and
-    flops are added."""
+    flops are added, counted in the kernels of `plan`, the program at an earlier stage, where it is given."""
     main = _checked(program)
     text, code = emit_module(program, machine)
     symbols = tuple(s["name"] for s in main.symbols)
     defaults = program.func.defaults if program.func is not None else ()
     data = _compiled(text, target)
-    launches = _launches(program, main.body, _later(main))
+    work = _Work(program, plan or program, _later(main))
     constants = (*_constants(program, main), *(Constant(_default(name), np.asarray(a, order="C")) for name, a in defaults))
-    work = flops(program.func) if program.func is not None else 0
+    operations = work.of_call(launch_flops)
+    moved = {"moved": work.of_call(launch_bytes), **_bytes(main, constants, data)}
     return Artifact(
         name=program.name,
         entry=code.entry,
@@ -43,10 +53,10 @@ def build(program: Module, machine: Machine, target: CpuTarget, texts: dict[str,
         objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), data),),
         constants=constants,
         texts={**texts, "llvm": text},
-        report={**report, "flops": work, "bytes": _bytes(main, constants, data), "launches": launches},
+        report={**report, "flops": operations, "bytes": moved, "launches": work.rows(main.body)},
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
-        flops=work,
+        flops=operations if isinstance(operations, int) else 0,
     )
 
 
@@ -75,32 +85,45 @@ def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes) -> dict[str
     return {"arena": _dimension(main.arena), "constants": sum(c.data.nbytes for c in constants), "code": len(data)}
 
 
-def _launches(program: Module, body: tuple[MainStmt, ...], later: tuple[Node, ...]) -> list[object]:
-    """Of each unit in order, as the profile reads it: kernel, number of phases, bytes of its buffers, flops."""
-    rows: list[object] = []
-    for s in body:
-        if isinstance(s, Launch):
-            kernel = program.kernel(s.kernel)
-            facts = [_known(work, later) for work in (launch_bytes(s, kernel), launch_flops(s, kernel))]
-            rows.append([s.kernel, len(kernel.phases), *facts])
-        elif isinstance(s, Allocate):
-            rows.append([f"allocate {s.buffer.name}", 1, 0, 0])
-        elif isinstance(s, Branch | Repeat) and s.alone:
-            rows.append([_control_name(s), 1, 0, 0])
-        else:
-            rows += [[_control_name(s), 1, 0, 0]] if isinstance(s, Repeat) else []
-            rows += [row for inner in bodies(s) for row in _launches(program, inner, later)]
-    return rows
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What launches read, write and compute. later: the symbols that are not known before a call."""
+
+    program: Module
+    plan: Module
+    later: tuple[Node, ...]
+
+    def of_call(self, count: Callable[[Launch, Kernel], Dim]) -> int | str:
+        """Of all launches of a call."""
+        main = self.program.main
+        assert main is not None
+        return self._known(call_work(main.body, lambda s: count(s, self.plan.kernel(s.kernel))))
+
+    def rows(self, body: tuple[MainStmt, ...]) -> list[object]:
+        """Of each unit in order, as the profile reads it: kernel, number of phases, bytes of its buffers, flops."""
+        rows: list[object] = []
+        for s in body:
+            if isinstance(s, Launch):
+                kernel = self.plan.kernel(s.kernel)
+                facts = [self._known(count(s, kernel)) for count in (launch_bytes, launch_flops)]
+                rows.append([s.kernel, len(self.program.kernel(s.kernel).phases), *facts])
+            elif isinstance(s, Allocate):
+                rows.append([f"allocate {s.buffer.name}", 1, 0, 0])
+            elif isinstance(s, Branch | Repeat) and s.alone:
+                rows.append([_control_name(s), 1, 0, 0])
+            else:
+                rows += [[_control_name(s), 1, 0, 0]] if isinstance(s, Repeat) else []
+                rows += [row for inner in bodies(s) for row in self.rows(inner)]
+        return rows
+
+    def _known(self, work: Dim) -> int | str:
+        """An estimate as the report gives it; 0 where nothing is known before the call."""
+        return _dimension(work) if set(index.symbols([work])).isdisjoint(self.later) else 0
 
 
 def _later(main: Main) -> tuple[Node, ...]:
     """The symbols that are not known before the call: sizes that are data, and counters of loops."""
     return (*main.sizes, *(s.var for s in flat(main.body) if isinstance(s, Repeat)))
-
-
-def _known(work: Dim, later: tuple[Node, ...]) -> int | str:
-    """An estimate as the report gives it; 0 where nothing is known before the call."""
-    return _dimension(work) if set(index.symbols([work])).isdisjoint(later) else 0
 
 
 def _control_name(s: Branch | Repeat) -> str:

@@ -211,6 +211,28 @@ def pieces(whole: Interval, values: Mapping[Node, tuple[Dim, Dim]], length: Dim,
 # --- masks made beforehand ----------------------------------------------------------------------------
 
 
+def arithmetic(array: np.ndarray, positions: Sequence[Dim], axes: Sequence[Dim]) -> Node | None:
+    """What a constant is at these positions, where it counts along an axis of the domain, or compares a row with what streams."""
+    moving = [(k, p) for k, p in enumerate(positions) if p in axes]
+    others = [p for p in positions if p not in axes]
+    if any(p != 0 for p in others) or array.ndim != len(positions):
+        return None
+    if len(moving) == 1 and array.dtype.kind == "i":
+        return _counted(array.reshape(-1), moving[0][1]) if array.size == array.shape[moving[0][0]] else None
+    return comparison(array, *positions) if len(positions) == 2 and positions[1] is axes[-1] and len(moving) == 2 else None
+
+
+def _counted(array: np.ndarray, at: Dim) -> Node | None:
+    """start + step * position, where that is what a constant holds."""
+    t = dt.from_numpy(array.dtype)
+    if t is None or t.bits < 32 or array.size < 2:
+        return None
+    start, step = int(array[0]), int(array[1]) - int(array[0])
+    if not np.array_equal(array, start + step * np.arange(array.size)):
+        return None
+    return tile.position(index.add(index.mul(at, step), start), t)
+
+
 def comparison(array: np.ndarray, row: Dim, column: Dim) -> Node | None:
     """A constant [rows, columns] of two values as a choice between them by comparing positions, or None."""
     if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "bf":

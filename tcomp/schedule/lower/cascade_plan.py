@@ -19,7 +19,7 @@ from tcomp.passes.cascade.cascade import Cascade, Stage, streamed_operand
 from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.tiles import swap
 from tcomp.schedule.choice import CascadeChoice
-from tcomp.schedule.lower.cascade_mask import Interval, comparison, interval, masks
+from tcomp.schedule.lower.cascade_mask import Interval, arithmetic, interval, masks
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.parts import Context
 from tcomp.schedule.lower.reading import Reader, loads, reshaped
@@ -111,7 +111,8 @@ def plan_of(cascade: Cascade, ctx: Context) -> Plan:
     streamed = {**compared, **{tests[x]: e.operands[0] for x, e in chosen.items()}}
     known = {x: tile.pointwise("where", tests[x], *e.operands[1:]) for x, e in chosen.items()}
     elements = [[swap(b, known) for b in s.basis] for s in cascade.stages]
-    rows = {x: reader.read(n, row_position(n.type.shape, cascade, axes)) for x, n in cascade.rows}
+    read = {x: reader.read(n, row_position(n.type.shape, cascade, axes)) for x, n in cascade.rows}
+    rows = {x: _compared(reader, e, axes, unread) for x, e in read.items()}
     products = [_product(reader, p, f"score{k}", k, places[p]) for k, p in enumerate(cascade.products)]
     seconds = {k: _second(reader, s, axes, k) for k, s in enumerate(cascade.stages) if s.is_product}
     shared = [p.right for p in products] + [s.element for s in seconds.values()]
@@ -149,17 +150,17 @@ def _is_sum(c: Cascade, result: Node) -> bool:
 
 
 def _compared(reader: Reader, e: Node, axes: tuple[Dim, ...], unread: set[Node]) -> Node:
-    """`e` with constants of the domain's rows by what streams as comparisons of positions, where they are: noted in `unread`."""
-    known = {b: n for n, b in reader.inputs.items() if n.op == "constant" and n.type.rank == 2}
+    """`e` with constants that count as positions, and constants of the domain's rows by what streams as comparisons of positions,
+    where they are: noted in `unread`."""
+    known = {b: n for n, b in reader.inputs.items() if n.op == "constant"}
     found: dict[Node, Node] = {}
     for n in loads([e]):
         w = tile.window(n)
-        row, column = (*w.positions, 0, 0)[:2]
-        if w.buffer in known and column is axes[-1] and row in axes[:-1]:
-            made = comparison(known[w.buffer]["value"].array, row, column)
-            if made is not None:
-                found[n] = made
-                unread.add(known[w.buffer])
+        constant = known.get(w.buffer)
+        made = None if constant is None else arithmetic(constant["value"].array, w.positions, axes)
+        if made is not None and constant is not None:
+            found[n] = made
+            unread.add(constant)
     return swap(e, found)
 
 
