@@ -131,7 +131,9 @@ def top_k_attribute(c: Context, x: Node) -> tuple[Node, Node]:
 
 @operator("TopK", since=10)
 def top_k(c: Context, x: Node, k: Node) -> tuple[Node, Node]:
-    return _top_k(c, x, c.dims(k, "k")[0], bool(c.integer("largest", 1)))
+    size = x.type.shape[c.axis(c.integer("axis", -1), x.type.rank)]
+    count = c.sizes(k, "k", size if isinstance(size, int) else None)[0]
+    return _top_k(c, x, count, bool(c.integer("largest", 1)))
 
 
 @operator("ReverseSequence", since=10)

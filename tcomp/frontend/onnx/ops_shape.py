@@ -11,10 +11,10 @@ from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import broadcast_shapes, slice_, spread, unify
 from tcomp.frontend.onnx.data_axes import axis_flags, kept_sizes, widened_sizes
 from tcomp.frontend.onnx.ops_math import position
-from tcomp.frontend.onnx.registry import Context, operator
+from tcomp.frontend.onnx.registry import Context, element, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
+from tcomp.ir.graph import broadcast, broadcast_trailing, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
 
@@ -43,7 +43,10 @@ def legacy_reshape(c: Context, x: Node) -> Node:
 
 @operator("Reshape", since=5)
 def reshape_to(c: Context, x: Node, shape: Node) -> Node:
-    return reshape(x, target_shape(c, x.type.shape, c.dims(shape, "the shape"), bool(c.integer("allowzero", 0))))
+    zero = bool(c.integer("allowzero", 0))
+    if c.facts.dims(shape) is None:
+        return reshape(x, _late_shape(c, x.type.shape, shape, zero))
+    return reshape(x, target_shape(c, x.type.shape, c.dims(shape, "the shape"), zero))
 
 
 def target_shape(c: Context, now: build.Shape, wanted: Sequence[Dim], zero: bool) -> build.Shape:
@@ -60,6 +63,49 @@ def target_shape(c: Context, now: build.Shape, wanted: Sequence[Dim], zero: bool
     if free:
         shape[free[0]] = quotient(c, now, [d for k, d in enumerate(shape) if k != free[0]])
     return c.bounded(shape)
+
+
+def _late_shape(c: Context, now: build.Shape, shape: Node, zero: bool) -> build.Shape:
+    """The same of a shape of which some sizes are data."""
+    wanted = [c.facts.dims(element(shape, k)) for k in range(c.count(shape))]
+    known = [None if d is None else d.item() for d in wanted]
+    known = [now[k] if d == 0 and not zero and k < len(now) else d for k, d in enumerate(known)]
+    if any(isinstance(d, int) and d < -1 for d in known) or known.count(-1) > 1:
+        raise c.broken(f"shape {known}", "sizes, and at most one -1")
+    raw = cast(shape, dt.i64)
+    if known.count(None) == 1 and all(isinstance(d, int) and d > 0 for d in known if d is not None):
+        return _only_one_fits(c, now, raw, known, zero)
+    copied = raw if zero else _copied(raw, [*now, *(-2,) * len(known)][: len(known)])
+    sizes, total = _determined(copied, now), index.product(now)
+    most = total if isinstance(total, int) and total > 0 else None
+    return c.bounded([d if d not in (None, -1) else c.size(element(sizes, k), "the shape", most) for k, d in enumerate(known)])
+
+
+def _only_one_fits(c: Context, now: build.Shape, raw: Node, known: Sequence[Dim | None], zero: bool) -> build.Shape:
+    """The shape whose one size that is data can only be what the others leave: the data has to say so."""
+    at = known.index(None)
+    left = quotient(c, now, [d for d in known if d is not None])
+    meant = element(raw if zero or at >= len(now) else _copied(raw, [*now[: at + 1], *known[at + 1 :]]), at)
+    fits = apply("or", apply("eq", meant, build.dimension(left, dt.i64)), build.with_scalar("eq", meant, -1))
+    c.require(fits, "a shape with the same number of elements")
+    return tuple(left if d is None else d for d in known)
+
+
+def _copied(shape: Node, sizes: Sequence[Dim]) -> Node:
+    """`shape` with those of `sizes` in the place of its zeros."""
+    return apply("where", build.with_scalar("eq", shape, 0), build.dimensions(sizes), shape)
+
+
+def _determined(shape: Node, now: build.Shape) -> Node:
+    """`shape` with what is left in the place of -1; a number below 0 where that cannot be said."""
+    free = build.with_scalar("eq", shape, -1)
+    factors = apply("where", free, build.scalar(1, shape), shape)
+    others = apply("reduce", factors, monoid="mul", axes=(0,))
+    count = apply("reduce", cast(free, dt.i64), monoid="add", axes=(0,))
+    left = apply("floordiv", build.dimension(index.product(now), dt.i64), others)
+    clear = apply("and", build.with_scalar("ne", others, 0), build.with_scalar("le", count, 1))
+    left = apply("where", clear, left, build.scalar(-2, left))
+    return apply("where", free, broadcast(left, shape.type.shape, ()), shape)
 
 
 def quotient(c: Context, dims: Sequence[Dim], divisors: Sequence[Dim]) -> Dim:
@@ -245,19 +291,40 @@ def size_of(c: Context, x: Node) -> Node:
 
 @operator("Expand", since=8)
 def expand(c: Context, x: Node, shape: Node) -> Node:
-    return spread(x, c.bounded(broadcast_shapes(x.type.shape, c.dims(shape, "the shape"))))
+    if c.facts.dims(shape) is not None:
+        return spread(x, c.bounded(broadcast_shapes(x.type.shape, c.dims(shape, "the shape"))))
+    rank = max(x.type.rank, c.count(shape))
+    now = (*(1,) * (rank - x.type.rank), *x.type.shape)
+    first = rank - c.count(shape)
+    late = tuple(_expanded(c, d, element(shape, k)) for k, d in enumerate(now[first:]))
+    return broadcast_trailing(x, c.bounded((*now[:first], *late)))
+
+
+def _expanded(c: Context, now: Dim, wanted: Node) -> Dim:
+    """The size of an axis that has size `now` and is broadcast together with one of size `wanted`, which may be data."""
+    known = c.facts.dims(wanted)
+    if known is not None:
+        return broadcast_shapes((now,), (known.item(),))[0]
+    if now == 1:
+        return c.size(wanted, "the shape")
+    raw, size = cast(wanted, dt.i64), build.dimension(now, dt.i64)
+    one = build.with_scalar("eq", raw, 1)
+    if isinstance(now, Node):
+        return c.size(apply("where", one, size, raw), "the shape")
+    c.require(apply("or", one, apply("eq", raw, size)), f"a size that broadcasts with {now}")
+    return now
 
 
 @operator("Tile")
 def legacy_tile(c: Context, x: Node, tiles: Node, axis: Node) -> Node:
     along = c.axis(int(c.require_constant(axis, "the axis").reshape(())), x.type.rank)
-    count = c.dims(tiles, "the number of tiles")[0]
+    count = c.sizes(tiles, "the number of tiles")[0]
     return _tile(c, x, [count if a == along else 1 for a in range(x.type.rank)])
 
 
 @operator("Tile", since=6)
 def tile(c: Context, x: Node, repeats: Node) -> Node:
-    return _tile(c, x, c.dims(repeats, "the number of repeats"))
+    return _tile(c, x, c.sizes(repeats, "the number of repeats"))
 
 
 def _tile(c: Context, x: Node, repeats: Sequence[Dim]) -> Node:
