@@ -1,8 +1,8 @@
 """Sizes that meet in a broadcast and are not known to be equal: NumPy's rule lets one of them be 1, and only a call knows.
 
-While a program is traced or imported under `noting`, `met` gives the size of such an axis and notes who met whom. What is noted
-becomes two programs: one in which a size that met another one *is* that one (fast, for the calls where that holds), and one that
-decides by the sizes of the call (`stretch`).
+While a program is traced or imported under `noting`, `Meetings.met` gives the size of such an axis and notes who met whom. Where
+something was noted there are two programs: one in which a size that met another one *is* that one, for the calls where that
+holds, and one that decides by the sizes of the call (`stretch`), for all others (docs/adr/0013-variants.md).
 """
 
 from __future__ import annotations
@@ -11,20 +11,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from tcomp.ir import index
+from tcomp.ir.graph import Fate
 from tcomp.ir.node import Dim, Node
 
 Pair = tuple[Dim, Dim]
+MET = "both meet in a broadcast"  # why a dimension became another one
 
 
 @dataclass(slots=True)
 class Meetings:
-    """What one attempt has met. pairs: in order, and where, as far as that is known; parts: the sizes that each size is made of,
-    all of them equal to it or 1."""
+    """What one attempt has met. place: what is being imported or traced; pairs: who met, and where first, in order; parts: the
+    sizes that each size is made of, all of them equal to it or 1."""
 
+    place: str = ""
     pairs: dict[Pair, str] = field(default_factory=dict)
     parts: dict[Dim, frozenset[Dim]] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Start again."""
+        self.pairs.clear()
+        self.parts.clear()
 
     def met(self, a: Dim, b: Dim) -> Dim:
         """The size of an axis where sizes `a` and `b` meet, of which neither is known to be 1."""
@@ -32,7 +41,7 @@ class Meetings:
             return a
         if a in self.parts.get(b, ()):
             return b
-        self.pairs.setdefault((a, b), "")
+        self.pairs.setdefault((a, b), self.place)
         size = index.broadcast(a, b)
         mine = (frozenset([d]) | self.parts.get(d, frozenset()) for d in (a, b))
         self.parts[size] = self.parts.get(size, frozenset()).union(*mine) - {size}
@@ -42,21 +51,23 @@ class Meetings:
         """Whether an axis of size `d` is repeated, or not, where one of `size` is wanted."""
         return d in self.parts.get(size, ())
 
-    def merging(self) -> dict[Node, Dim]:
-        """What symbols are where all that met is equal; nothing where that cannot be said by symbols alone."""
+    def merging(self) -> tuple[dict[Node, Dim], tuple[Fate, ...]]:
+        """What symbols are where all that met is equal, and the account of it; nothing where symbols alone cannot say that."""
         fixed: dict[Node, Dim] = {}
-        for pair in self.pairs:
+        account: list[Fate] = []
+        for pair, place in self.pairs.items():
             a, b = (index.substitute(d, fixed) for d in pair)
             if a == b:
                 continue
             symbol, other = next(((x, y) for x, y in ((b, a), (a, b)) if _is_free(x, y)), (None, 0))
             if symbol is None:
-                return {}
+                return {}, ()
             fixed = {s: index.substitute(d, {symbol: other}) for s, d in fixed.items()} | {symbol: other}
-        return fixed
+            account.append(Fate(index.show(symbol), index.show(other), MET, place))
+        return fixed, tuple(account)
 
 
-def _is_free(x: Dim, other: Dim) -> bool:
+def _is_free(x: Dim, other: Dim) -> TypeGuard[Node]:
     """Whether `x` is a symbol that may stand for `other`."""
     return isinstance(x, Node) and x.op == "sym" and x not in index.symbols([other])
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tcomp.errors import Error
 from tcomp.frontend import pytree
+from tcomp.frontend.meetings import Meetings, noting
 from tcomp.frontend.promotion import element_type
 from tcomp.frontend.pytree import Tree
 from tcomp.frontend.spec import Spec
 from tcomp.frontend.tracer import Trace, Traced, array, recording
 from tcomp.ir import dtype as dt
+from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node, walk
@@ -74,7 +76,24 @@ def trace(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] 
 def trace_flat(
     call: Callable[[Any], Any], name: str, tree: Tree, described: Sequence[Abstract | None], leaves: Sequence[Any]
 ) -> Program:
-    """Trace `call` on the nest of `tree` whose leaf k stands for described[k], or is the static leaves[k]."""
+    """Trace `call` on the nest of `tree` whose leaf k stands for described[k], or is the static leaves[k].
+
+    Where symbolic sizes meet in a broadcast it is traced again with these equal, for the calls in which they are."""
+    noted = Meetings()
+    with noting(noted):
+        program = _traced(call, name, tree, described, leaves)
+    merged, account = noted.merging()
+    if not merged:
+        return program
+    equal = [a and replace(a, shape=tuple(index.substitute(d, merged) for d in a.shape)) for a in described]
+    with noting(Meetings()):
+        first = _traced(call, name, tree, equal, leaves).func
+    return replace(program, func=replace(first, others=(program.func,), account=account))
+
+
+def _traced(
+    call: Callable[[Any], Any], name: str, tree: Tree, described: Sequence[Abstract | None], leaves: Sequence[Any]
+) -> Program:
     recorded = Trace()
     names = _unique(pytree.names(tree, ""))
     params: list[Node] = []

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
+from tcomp.frontend import meetings
 from tcomp.frontend.dimension import is_size, raw
+from tcomp.frontend.places import here
 from tcomp.ir import index
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops.table import show_shape
@@ -25,7 +27,8 @@ def sizes(shape: Any) -> tuple[Dim, ...]:
 
 
 def broadcast_shapes(shapes: Iterable[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-    """NumPy's broadcast shape: aligned at the last axis, 1 gives way. TC0102 where sizes differ, or may differ."""
+    """NumPy's broadcast shape: aligned at the last axis, 1 gives way. Where meetings are noted, sizes that only a call knows may
+    turn out equal, or one of them 1. TC0102 where sizes differ, or may differ."""
     shapes = list(shapes)
     rank = max((len(s) for s in shapes), default=0)
     result: list[Dim] = [1] * rank
@@ -34,8 +37,17 @@ def broadcast_shapes(shapes: Iterable[tuple[Dim, ...]]) -> tuple[Dim, ...]:
             if result[k] == 1:
                 result[k] = d
             elif d not in (1, result[k]):
-                raise _mismatch(shapes, result[k], d)
+                result[k] = _met(result[k], d, shapes)
     return tuple(result)
+
+
+def _met(a: Dim, b: Dim, shapes: list[tuple[Dim, ...]]) -> Dim:
+    """The size where two sizes meet of which neither is 1 for certain."""
+    noted = meetings.noted()
+    if noted is None or all(index.equal(d, 1) == 0 for d in (a, b)):
+        raise _mismatch(shapes, a, b)
+    noted.place = str(here() or "")
+    return noted.met(a, b)
 
 
 def _mismatch(shapes: list[tuple[Dim, ...]], a: Dim, b: Dim) -> Error:

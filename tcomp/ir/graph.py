@@ -15,12 +15,25 @@ from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import apply, constant
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a symbolic dimension: `became` a size, another dimension or bounds, for a reason (`why`), which may have a
+    place in the user's program (`where`)."""
+
+    dimension: str
+    became: str
+    why: str
+    where: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Func:
     """A GRAPH function. `locs` says where each node came from: a side table, never part of identity.
 
     defaults: constants of parameters that a caller may leave out (ONNX's overridable initializers).
     sizes: symbols whose values are data: the last results, one i64 for each, in order; a value may depend on earlier ones.
+    account: of its symbolic dimensions, what became of each, and why. others: the same function for calls with sizes that this
+    one does not take, in the order in which they are tried.
     """
 
     name: str
@@ -30,6 +43,8 @@ class Func:
     locs: Locs = field(default_factory=Locs)
     defaults: tuple[tuple[str, np.ndarray], ...] = ()
     sizes: tuple[Node, ...] = ()
+    account: tuple[Fate, ...] = ()
+    others: tuple[Func, ...] = ()
 
     def nodes(self) -> list[Node]:
         """All nodes the results need, operands before users."""
@@ -61,10 +76,14 @@ def broadcast(x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Node:
 def broadcast_trailing(x: Node, shape: tuple[Dim, ...]) -> Node:
     """`x` broadcast by NumPy's rule: its axes are the last ones of `shape`. Where sizes are neither 1 nor equal for certain, the
     call must show that they are."""
-    tail = shape[len(shape) - x.type.rank :]
-    if any(d not in (1, e) for d, e in zip(x.type.shape, tail)):
-        x = apply("stretch", x, shape=tuple(1 if d == 1 else e for d, e in zip(x.type.shape, tail)))
-    return broadcast(x, shape, tuple(range(len(shape) - x.type.rank, len(shape))))
+    return broadcast(stretched(x, shape[len(shape) - x.type.rank :]), shape, tuple(range(len(shape) - x.type.rank, len(shape))))
+
+
+def stretched(x: Node, shape: tuple[Dim, ...]) -> Node:
+    """`x` with its axes as in `shape`, but for those that are 1 for certain: repeated where they turn out to be 1."""
+    if all(d in (1, e) for d, e in zip(x.type.shape, shape, strict=True)):
+        return x
+    return apply("stretch", x, shape=tuple(1 if d == 1 else e for d, e in zip(x.type.shape, shape)))
 
 
 def reshape(x: Node, shape: Iterable[Dim]) -> Node:

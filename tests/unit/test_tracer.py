@@ -169,11 +169,29 @@ def test_symbolic_sizes_do_arithmetic():
             assert same(g, w, 1e-6)
 
 
-def test_symbolic_sizes_that_meet_must_be_one_symbol():
-    trace(lambda x, y: x + y, (spec("f32[n]"), spec("f32[n]")))
-    trace(lambda x, y: x + y, (spec("f32[n]"), spec("f32[1]")))
+def test_symbolic_sizes_that_meet_are_equal_or_one_of_them_is_1():
+    alone = [trace(lambda x, y: x + y, (spec("f32[n]"), spec(f"f32[{d}]"))).func for d in ("n", "1")]
+    assert all(f.others == () and f.account == () for f in alone)
+    equal = trace(lambda x, y: (x + y) * x, (spec("f32[n]"), spec("f32[m]"))).func
+    (general,) = equal.others
+    assert {n.op for n in equal.nodes()} == {"parameter", "add", "mul"} and len(equal.symbols()) == 1
+    assert sum(n.op == "stretch" for n in general.nodes()) == 2 and len(general.symbols()) == 2
+    assert [(f.dimension, f.became) for f in equal.account] == [("m", "n")] and "test_tracer.py" in equal.account[0].where
+    for n, m in ((3, 3), (1, 4), (4, 1), (1, 1), (0, 0), (0, 1), (1, 0)):
+        x, y = np.arange(n, dtype=np.float32), np.arange(m, dtype=np.float32) + 1
+        assert same(graph.run(general, [x, y])[0], (x + y) * x)
+
+
+def test_symbolic_sizes_that_cannot_be_1_must_be_one_symbol():
     with pytest.raises(Error, match=r"(?s)TC0102.*n against m.*dynamic="):
-        trace(lambda x, y: x + y, (spec("f32[n]"), spec("f32[m]")))
+        trace(lambda x, y: x + y, (spec("f32[n=2..8]"), spec("f32[m=2..8]")))
+
+
+def test_stacks_of_matrices_meet_like_other_sizes():
+    f = trace(lambda x, y: x @ y, (spec("f32[n, 2, 3]"), spec("f32[m, 3, 2]"))).func
+    for n, m in ((4, 4), (1, 4), (4, 1), (0, 1)):
+        x, y = np.ones((n, 2, 3), np.float32), np.full((m, 3, 2), 2, np.float32)
+        assert same(graph.run(f.others[0], [x, y])[0], x @ y)
 
 
 @pytest.mark.parametrize("use", [bool, int, float, range, lambda n: n > 3, lambda n: n == 5, lambda n: [0] * n])

@@ -12,6 +12,7 @@ from tcomp.frontend.numpy_api.manipulation import common_operands, moveaxis, rav
 from tcomp.frontend.registry import FUNCTIONS, public
 from tcomp.frontend.tracer import Traced, operand, strong
 from tcomp.ir.graph import reshape as reshape_node
+from tcomp.ir.graph import stretched
 from tcomp.ir.graph import transpose as transpose_node
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
@@ -43,6 +44,7 @@ def _batched(a: Node, b: Node) -> Node:
     repeated; a transpose puts the axes in order."""
     rank = max(a.type.rank, b.type.rank) - 2
     full = shapes.broadcast_shapes((a.type.shape[:-2], b.type.shape[:-2]))
+    a, b = (stretched(x, (*full[rank + 2 - x.type.rank :], *x.type.shape[-2:])) for x in (a, b))
     (a, in_a), (b, in_b) = _own_batches(a, rank, full), _own_batches(b, rank, full)
     both = [k for k in range(rank) if k in in_a and k in in_b]
     batch = (tuple(in_a.index(k) for k in both), tuple(in_b.index(k) for k in both))

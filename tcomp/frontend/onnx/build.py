@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tcomp.errors import Error
+from tcomp.frontend import meetings
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
-from tcomp.ir.graph import broadcast, broadcast_trailing, cast, full, reshape, transpose
+from tcomp.ir.graph import Fate, broadcast, broadcast_trailing, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
 from tcomp.ir.ops.table import show_shape
@@ -19,11 +20,19 @@ Shape = tuple[Dim, ...]
 
 
 class Equal(Exception):
-    """Two dimensions that the model needs to be equal; one is a symbol, which then stands for the other (or gets a bound)."""
+    """Two dimensions that the model needs to be equal; one is a symbol, which then stands for the other (or gets a bound).
+    why, place: of the node that needs it."""
 
     def __init__(self, symbol: Node, other: Dim) -> None:
         super().__init__(f"{index.show(symbol)} = {index.show(other)}")
         self.symbol, self.other = symbol, other
+        self.why, self.place = "both have to be equal", ""
+
+    def fate(self) -> Fate:
+        """What becomes of the symbol, for the account."""
+        bound = isinstance(self.other, Node) and self.other.op == "sym" and self.other["name"] == self.symbol["name"]
+        became = f"at most {self.other['hi']}" if bound and isinstance(self.other, Node) else index.show(self.other)
+        return Fate(index.show(self.symbol), became, self.why, self.place)
 
 
 def unify(a: Dim, b: Dim) -> Dim:
@@ -50,7 +59,8 @@ def _cap(symbol: Node, other: Dim) -> int | None:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape by NumPy's rule. A symbolic size that meets another one is taken to be equal to it."""
+    """The common shape by NumPy's rule. A symbolic size that meets another one is taken to be equal to it, or, where meetings are
+    noted, to be what the call says."""
     rank = max(map(len, shapes))
     result: list[Dim] = [1] * rank
     for shape in shapes:
@@ -62,8 +72,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 def _meet(a: Dim, b: Dim, shapes: tuple[Shape, ...]) -> Dim:
     if a == 1 or b == 1:
         return b if a == 1 else a
+    noted = meetings.noted()
+    if noted is not None and any(index.equal(d, 1) != 0 for d in (a, b)):
+        return noted.met(a, b)
     try:
         return unify(a, b)
+    except Equal as found:
+        found.why = meetings.MET
+        raise
     except Error:
         raise Error("TC0203", f"shapes {' and '.join(map(show_shape, shapes))}", "shapes that broadcast") from None
 
@@ -80,7 +96,10 @@ def relabel(x: Node, shape: Shape) -> Node:
 
 def spread(x: Node, shape: Shape) -> Node:
     """`x` broadcast to `shape` by NumPy's rule."""
-    return broadcast_trailing(relabel(x, shape[len(shape) - x.type.rank :]), shape)
+    noted = meetings.noted()
+    pairs = zip(x.type.shape, shape[len(shape) - x.type.rank :])
+    sizes = tuple(d if noted is not None and noted.stretches(d, e) else e for d, e in pairs)
+    return broadcast_trailing(relabel(x, sizes), shape)
 
 
 def aligned(*xs: Node) -> list[Node]:

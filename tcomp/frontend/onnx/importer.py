@@ -46,6 +46,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     registry,
     schemas,
 )
+from tcomp.frontend.onnx.build import Equal
 from tcomp.frontend.onnx.facts import Facts
 from tcomp.frontend.onnx.protos import text
 from tcomp.frontend.onnx.registry import Context, Value
@@ -112,6 +113,9 @@ class Importer:
             self._bind(node, results, loc, scope)
         except Error as fault:
             raise _placed(fault, place) from fault
+        except Equal as found:
+            found.place = found.place or place
+            raise
         except RecursionError as fault:
             raise Error("TC0202", f"{text(node.op_type)} is not supported: nested too deeply", place=place) from fault
         except _MALFORMED as fault:

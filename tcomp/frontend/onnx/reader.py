@@ -2,7 +2,8 @@
 
 Parameters are named as the model's inputs, results as its outputs. Named dimensions become symbols, which `dims` may fix. Where
 the model needs two symbols to be equal, or the value of an overridable initializer as a size, the import starts again
-knowing that.
+knowing that. Where symbols meet in a broadcast the function is one for calls in which they are equal, and `others` holds one for
+all calls.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
+from tcomp.frontend.meetings import Meetings, noting
 from tcomp.frontend.onnx import protos, schemas
 from tcomp.frontend.onnx.build import Equal
 from tcomp.frontend.onnx.facts import Facts, Frozen
 from tcomp.frontend.onnx.importer import Importer, Scope
 from tcomp.frontend.onnx.protos import text
 from tcomp.ir import index
-from tcomp.ir.graph import Func
+from tcomp.ir.graph import Fate, Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import parameter
 from tcomp.ir.printer import graph_symbols
@@ -56,7 +58,7 @@ class _Model:
         inputs = [text(p.name) for p in self.graph.input]
         self.overridable = {n for n in inputs if n in initializers} if model.ir_version >= 4 else set()
         self.inputs = [p for p in self.graph.input if text(p.name) not in initializers or text(p.name) in self.overridable]
-        self.symbols = _Symbols(self.inputs, dims)
+        self.dims, self.symbols = dims, _Symbols(self.inputs, dims)
         self.weights: dict[str, Node] = {}
         self._check_names(inputs)
 
@@ -67,13 +69,37 @@ class _Model:
             raise Error("TC0201", "two inputs of one name, or one without a name", "each name once")
 
     def load(self) -> Func:
+        """The function; where symbols meet in broadcasts, the one in which they are equal, and behind it the general one."""
+        noted = Meetings()
+        try:
+            general = self._settled(noted)
+        except Error:
+            if not noted.pairs:
+                raise
+            general = None
+        if general is not None and not noted.pairs:
+            return general
+        self.symbols = _Symbols(self.inputs, self.dims)
+        try:
+            equal = self._settled(None)
+        except Error:
+            if general is None:
+                raise
+            return general
+        return equal if general is None else replace(equal, others=(general,))
+
+    def _settled(self, noted: Meetings | None) -> Func:
+        """The function, once all is known that has to be. noted: where meetings go; without it, what meets is equal."""
         for _ in range(_ATTEMPTS):
+            if noted is not None:
+                noted.forget()
             try:
-                return self._attempt()
+                with noting(noted):
+                    return replace(self._attempt(), account=self.symbols.account())
             except Equal as found:
                 if any(str(s["name"]).startswith("data__") for s in index.symbols([found.symbol, found.other])):
                     raise Error("TC0202", f"a model that only works where {found} is not supported: the data decides") from found
-                self.symbols.fix(found.symbol, found.other)
+                self.symbols.fix(found)
             except Frozen as found:
                 self.overridable.remove(found.name)
                 self.inputs = [p for p in self.inputs if text(p.name) != found.name]
@@ -154,6 +180,7 @@ class _Symbols:
         self._given = dict(dims)
         self._names: dict[str, str] = {}  # the file's name -> the symbol's
         self._fixed: dict[Node, Dim] = {}
+        self._fates: list[Fate] = []
         named = {text(d.dim_param) for p in inputs for d in p.type.tensor_type.shape.dim if d.dim_param}
         unknown = [n for n in dims if n not in named]
         if unknown:
@@ -186,5 +213,11 @@ class _Symbols:
             self._names[name] = unique
         return self._names[name]
 
-    def fix(self, symbol: Node, other: Dim) -> None:
-        self._fixed[symbol] = other
+    def fix(self, found: Equal) -> None:
+        self._fixed[found.symbol] = found.other
+        self._fates.append(found.fate())
+
+    def account(self) -> tuple[Fate, ...]:
+        """What became of dimensions: by the caller's wish, and by equalities."""
+        given = [Fate(n, f"{g[0]}..{g[1]}" if isinstance(g, tuple) else str(g), "given by dims") for n, g in self._given.items()]
+        return (*given, *self._fates)
