@@ -242,8 +242,8 @@ def _regions(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> dict[str
 
 
 def _region(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> Region:
-    """`region body (%p0 : f32[3]) -> (%add)`, and its nodes on the lines below."""
-    inner = _Graph(graph.scope, {})
+    """`region body sizes(k) (%p0 : f32[3]) -> (%add, %size)`, and its nodes on the lines below."""
+    inner, sizes = _Graph(graph.scope, {}), _sizes(c, graph.scope)
     c.expect("(")
     params = c.listed(lambda: _parameter(c, inner))
     c.expect("->")
@@ -261,7 +261,7 @@ def _region(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> Region:
     while c.at < end:
         results.append(_operand(c, inner))
         c.at += 1
-    return Region(params, tuple(results))
+    return Region(params, tuple(results), sizes)
 
 
 def _type(c: Cursor, scope: Scope) -> TensorType | TupleType:

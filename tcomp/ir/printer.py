@@ -106,7 +106,7 @@ def func_lines(func: Func, pool: Pool) -> list[Line]:
     names = node_names(func.params, func.results)
     symbols = graph_symbols(func)
     declared = f" symbols({', '.join(map(show_symbol, symbols))})" if symbols else ""
-    declared += f" sizes({', '.join(show_name(s['name']) for s in func.sizes)})" if func.sizes else ""
+    declared += _show_sizes(func.sizes)
     params = ", ".join(f"{names[p]} : {p.type}" for p in func.params)
     results = ", ".join(f"{show_name(name)} = {names[r]}" for name, r in zip(func.result_names, func.results))
     lines = [Line(f"func @{show_name(func.name)}{declared} ({params}) -> ({results})", func)]
@@ -114,6 +114,10 @@ def func_lines(func: Func, pool: Pool) -> list[Line]:
         dims = ", ".join(map(str, array.shape))
         lines.append(Line(f"  default {show_name(name)} : {dtype_of(array)}[{dims}] = {pool.show(array)}"))
     return [*lines, *_node_lines(func.nodes(), func.params, names, pool, "  ")]
+
+
+def _show_sizes(sizes: tuple[Node, ...]) -> str:
+    return f" sizes({', '.join(show_name(s['name']) for s in sizes)})" if sizes else ""
 
 
 def _node_lines(nodes: list[Node], params: tuple[Node, ...], names: dict[Node, str], pool: Pool, indent: str) -> list[Line]:
@@ -130,7 +134,7 @@ def _region_lines(name: str, region: Region, pool: Pool, indent: str) -> list[Li
     names = node_names(region.params, region.results)
     params = ", ".join(f"{names[p]} : {p.type}" for p in region.params)
     results = ", ".join(names[r] for r in region.results)
-    head = Line(f"{indent}region {name} ({params}) -> ({results})", region)
+    head = Line(f"{indent}region {name}{_show_sizes(region.sizes)} ({params}) -> ({results})", region)
     return [head, *_node_lines(region.nodes(), region.params, names, pool, indent + "  ")]
 
 
@@ -181,6 +185,7 @@ def graph_symbols(func: Func) -> list[Node]:
     """Every symbol of a function: of its parameters, then of its nodes' types and attributes."""
     found = dict.fromkeys((*func.symbols(), *func.sizes))
     for n in deep_walk(func.results):
+        found.update(dict.fromkeys(s for r in regions(n).values() for s in r.sizes))
         types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
         found.update(dict.fromkeys(index.symbols(d for t in types for d in t.shape)))
         found.update(dict.fromkeys(index.symbols(_dims(tuple(v for _, v in n.attrs)))))

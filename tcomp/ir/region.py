@@ -1,13 +1,14 @@
 """Regions: the bodies of control flow in a GRAPH, as attributes of nodes.
 
 A region is closed: its results depend on its parameters, on constants and on symbols alone; what it needs from outside is an
-operand of its node (a *capture*). Parameters have canonical names (`p0`, `p1`, ...), so that equal regions are equal.
+operand of its node (a *capture*). Parameters have canonical names (`p0`, `p1`, ...), so that equal regions are equal. Sizes that
+are data inside are symbols of the region, as in a function; no other node may name them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.ir.node import Node, node, rewrite, walk, with_operands
 from tcomp.ir.ops.movement import parameter
@@ -18,10 +19,17 @@ _REPEATABLE = frozenset(["broadcast", "iota", "dimension", "reshape"])  # over c
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A function without a name: from parameter nodes to results."""
+    """A function without a name: from parameter nodes to results. sizes: symbols whose values are data: the last results, one
+    i64 for each, in order; a value may depend on earlier ones."""
 
     params: tuple[Node, ...]
     results: tuple[Node, ...]
+    sizes: tuple[Node, ...] = ()
+
+    @property
+    def visible(self) -> tuple[Node, ...]:
+        """The results that the node of the region takes."""
+        return self.results[: len(self.results) - len(self.sizes)]
 
     def nodes(self) -> list[Node]:
         """What the results need, operands before users, without the insides of inner regions."""
@@ -57,15 +65,36 @@ def deep_walk(roots: Iterable[Node]) -> Iterator[Node]:
             yield n
 
 
+def local_sizes(roots: Iterable[Node]) -> dict[Node, None]:
+    """The sizes of all regions below `roots`."""
+    return dict.fromkeys(s for n in deep_walk(roots) for r in regions(n).values() for s in r.sizes)
+
+
 def replaced(roots: Iterable[Node], values: Mapping[Node, Node]) -> tuple[Node, ...]:
     """`roots` with other nodes in the place of some, which have the same types."""
     return rewrite(roots, lambda n, operands: values[n] if n in values else with_operands(n, operands))
 
 
-def canonical(params: tuple[Node, ...], results: tuple[Node, ...]) -> Region:
+def canonical(params: tuple[Node, ...], results: tuple[Node, ...], sizes: tuple[Node, ...] = ()) -> Region:
     """The region from `params`, whatever they are named, to `results`."""
     named = tuple(region_parameter(k, p.type) for k, p in enumerate(params))
-    return Region(named, replaced(results, dict(zip(params, named))))
+    return Region(named, replaced(results, dict(zip(params, named))), sizes)
+
+
+def grown(body: Region, carried: int) -> dict[Node, int]:
+    """The sizes of a loop's body that are carried values, each with the value's position: dimensions that change from turn to
+    turn."""
+    values = body.results[len(body.visible) :]
+    places = {p: k for k, p in enumerate(body.params[:carried])}
+    return {symbol: places[v] for symbol, v in zip(body.sizes, values) if v in places}
+
+
+def is_leaving(n: Node) -> bool:
+    """Whether `n` is a result of control flow whose size only this control flow finds: its memory is made inside."""
+    if n.op != "item" or n.operands[0].op not in ("cond", "loop"):
+        return False
+    gives = dict(n.operands[0].attrs).get("gives", ())
+    return any(d in gives for d in n.type.shape)
 
 
 def first_capture(n: Node) -> int:
@@ -95,7 +124,7 @@ def _without(r: Region, lead: int, captures: tuple[Node, ...], keep: list[int]) 
     inside = {r.params[lead + k]: o for k, o in enumerate(captures) if k not in keep}
     kept = (*r.params[:lead], *(r.params[lead + k] for k in keep))
     named = dict(zip(kept, (region_parameter(k, p.type) for k, p in enumerate(kept))))
-    return Region(tuple(named.values()), replaced(r.results, {**inside, **named}))
+    return replace(r, params=tuple(named.values()), results=replaced(r.results, {**inside, **named}))
 
 
 def is_known(n: Node) -> bool:
@@ -104,5 +133,5 @@ def is_known(n: Node) -> bool:
 
 
 def inlined(r: Region, operands: Iterable[Node]) -> tuple[Node, ...]:
-    """The results of a region on these operands."""
+    """The results of a region without sizes on these operands."""
     return replaced(r.results, dict(zip(r.params, operands, strict=True)))

@@ -216,8 +216,9 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two reserved buffers of one type exchange their memory: how a loop gives its next turn what this one made. Aliases made
-    before are not to be used after."""
+    """Two buffers of main exchange their memory: how a loop gives its next turn what this one made. They are of one type, unless
+    one is allocated inside a control statement (see `moving`): then of one dtype and rank. Aliases made before are not to be used
+    after."""
 
     first: str
     second: str
@@ -275,7 +276,7 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Memory of its own for a buffer whose size is known only here: main's own until the call ends, or an output. number: others
-    wait for it like for a launch."""
+    wait for it like for a launch. Inside a control statement (one thread runs that) a buffer that has enough already keeps it."""
 
     buffer: Buffer
     number: int
@@ -310,6 +311,14 @@ def flat(body: Iterable[MainStmt]) -> Iterator[MainStmt]:
         yield s
         for inner in bodies(s):
             yield from flat(inner)
+
+
+def moving(body: Iterable[MainStmt]) -> set[str]:
+    """The buffers that swap with one that is allocated inside a control statement: their memory is as large as it is."""
+    body = list(body)
+    inside = {s.buffer.name for outer in body for b in bodies(outer) for s in flat(b) if isinstance(s, Allocate)}
+    swaps = [{s.first, s.second} for s in flat(body) if isinstance(s, Swap)]
+    return {name for pair in swaps if pair & inside for name in pair}
 
 
 @dataclass(frozen=True, slots=True)

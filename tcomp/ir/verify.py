@@ -17,11 +17,11 @@ from tcomp.errors import Error
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import Func
 from tcomp.ir.module import STAGES, Module
-from tcomp.ir.node import Node
+from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import OPS
 from tcomp.ir.print_tile import Line
 from tcomp.ir.printer import graph_symbols, module_lines
-from tcomp.ir.region import region_parameter, regions
+from tcomp.ir.region import Region, is_leaving, region_parameter, regions
 from tcomp.ir.spec import SPECS
 from tcomp.ir.types import TensorType
 from tcomp.ir.verify_kernel import kernel_faults
@@ -100,14 +100,23 @@ def func_faults(func: Func) -> Iterator[Fault]:
     if len(set(symbols)) < len(symbols):
         twice = next(s for s in symbols if symbols.count(s) > 1)
         yield func, f"the symbol `{twice}` has different bounds in different places"
-    for symbol, size in zip(func.sizes, func.results[len(func.visible) :]):
-        if size.type != TensorType(dt.i64, ()):
-            yield size, f"the size `{symbol['name']}` of type {size.type}; it takes one i64"
+    yield from _size_faults(func)
     for name, array in func.defaults:
         fits = any(p["name"] == name and p.type.rank == array.ndim for p in func.params)
         if not fits:
             yield func, f"a default for `{name}`, which is no parameter of its rank"
     yield from _faults_of(func.nodes(), func.params)
+
+
+def _size_faults(body: Func | Region) -> Iterator[Fault]:
+    """Sizes that are data take one i64; those that control flow gives are sizes here, with the value it gives."""
+    values = dict(zip(body.sizes, body.results[len(body.visible) :]))
+    for symbol, value in values.items():
+        if value.type != TensorType(dt.i64, ()):
+            yield value, f"the size `{symbol['name']}` of type {value.type}; it takes one i64"
+    for n in walk(body.results):
+        if is_leaving(n) and any(d in dict(n.operands[0].attrs)["gives"] and d not in values for d in n.type.shape):
+            yield n, f"{n.type} with a size that is none of its function or region"
 
 
 def _faults_of(nodes: list[Node], params: tuple[Node, ...]) -> Iterator[Fault]:
@@ -117,6 +126,7 @@ def _faults_of(nodes: list[Node], params: tuple[Node, ...]) -> Iterator[Fault]:
         for region in regions(n).values():
             if any(p.op != "parameter" or p != region_parameter(k, p.type) for k, p in enumerate(region.params)):
                 yield region, "the parameters of a region are named p0, p1, ... in order"
+            yield from _size_faults(region)
             yield from _faults_of(region.nodes(), region.params)
 
 

@@ -31,6 +31,7 @@ from tcomp.ir.stmts import (
     Swap,
     flat,
     is_planned,
+    moving,
 )
 from tcomp.ir.types import Buffer
 from tcomp.ir.verify_order import Path, Unit, order_faults
@@ -89,9 +90,9 @@ class _Checker:
                 case Assert():
                     yield from ((s, why) for why in _symbol_faults(self.memory, (s.cond,)))
                 case Bind():
-                    yield from self._bind(s, path)
+                    yield from self._bind(s, path, unit)
                 case Allocate():
-                    yield from self._allocate(s, path)
+                    yield from self._allocate(s, path, unit)
                 case Launch():
                     yield from ((s, why) for why in _launch_faults(self.memory, self.kernels, s))
                     self._add(s, path, unit)
@@ -110,10 +111,12 @@ class _Checker:
             memory.written.discard(s.buffer.name)
             memory.reserve(s)
 
-    def _bind(self, s: Bind, path: Path) -> Iterator[Fault]:
+    def _bind(self, s: Bind, path: Path, unit: Unit | None) -> Iterator[Fault]:
         memory, source = self.memory, self.memory.buffers.get(s.source)
-        if path:
-            yield s, "a size that is bound inside a control statement"
+        if path and unit is None:
+            yield s, "a size that is bound inside a control statement that several threads walk"
+        if unit is not None:
+            unit.reads.add(memory.root(s.source))
         if source is None or source.dtype.name != "i64" or any(d != 1 for d in source.shape):
             yield s, f"`{s.source}` is no buffer of one i64"
         elif memory.root(s.source) not in memory.written:
@@ -122,16 +125,19 @@ class _Checker:
             yield s, f"`{s.symbol['name']}` is no size of main that is still to be bound"
         memory.bound.add(s.symbol)
 
-    def _allocate(self, s: Allocate, path: Path) -> Iterator[Fault]:
-        if path:
-            yield s, "memory that is allocated inside a control statement"
+    def _allocate(self, s: Allocate, path: Path, unit: Unit | None) -> Iterator[Fault]:
+        if path and unit is None:
+            yield s, "memory that is allocated inside a control statement that several threads walk"
+        self.memory.allocated.add(s.buffer.name)
         if s.buffer in self.memory.main.outputs:
             yield from ((s, why) for why in _symbol_faults(self.memory, s.buffer.shape))
         else:
             yield from _declare(self.memory, (s.buffer,), s)
-        unit = Unit(s, path)
+        self.memory.written.discard(s.buffer.name)
+        if unit is None:
+            unit = Unit(s, path)
+            self.units.append(unit)
         unit.writes.add(s.buffer.name)
-        self.units.append(unit)
 
     def _add(self, s: Launch, path: Path, unit: Unit | None) -> None:
         kernel = self.kernels.get(s.kernel)
@@ -203,12 +209,15 @@ class _Checker:
 def _swap_faults(memory: Memory, s: Swap) -> Iterator[str]:
     one, two = memory.buffers.get(s.first), memory.buffers.get(s.second)
     if one is None or two is None or {s.first, s.second} & memory.sources.keys():
-        yield "a swap of what is not reserved"
+        yield "a swap of what is no memory of its own"
         return
     foreign = {b.name for b in (*memory.main.inputs, *memory.main.outputs, *memory.main.constants)}
     if {s.first, s.second} & foreign:
         yield "a swap of the caller's memory"
-    if replace(one, name="") != replace(two, name=""):
+    moved = {s.first, s.second} <= memory.moving
+    if moved and not {s.first, s.second} <= memory.allocated:
+        yield f"`{s.first}` and `{s.second}` are not both allocated"
+    if replace(one, name="", shape=two.shape if moved and one.rank == two.rank else one.shape) != replace(two, name=""):
         yield f"`{s.first}` and `{s.second}` are of different types"
     memory.swap(s.first, s.second)
 
@@ -225,6 +234,11 @@ class Memory:
     bound: set[Node] = field(default_factory=set)  # symbols that data has given
     loops: dict[Node, Dim | None] = field(default_factory=dict)  # variables of the loops around, and their ends
     swaps: dict[str, set[str]] = field(default_factory=dict)  # what each buffer that swaps may hold the memory of
+    allocated: set[str] = field(default_factory=set)
+    moving: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.moving = moving(self.main.body)
 
     def swap(self, a: str, b: str) -> None:
         """After the swap, each has been written if the other was before."""
@@ -237,11 +251,11 @@ class Memory:
     def state(self) -> Memory:
         """What is known here; `restore` comes back to it."""
         buffers, sources, written, loops = dict(self.buffers), dict(self.sources), set(self.written), dict(self.loops)
-        return replace(self, buffers=buffers, sources=sources, written=written, loops=loops)
+        return replace(self, buffers=buffers, sources=sources, written=written, loops=loops, bound=set(self.bound))
 
     def restore(self, before: Memory) -> None:
         self.buffers, self.sources = dict(before.buffers), dict(before.sources)
-        self.written, self.loops = set(before.written), dict(before.loops)
+        self.written, self.loops, self.bound = set(before.written), dict(before.loops), set(before.bound)
 
     def root(self, name: str) -> str:
         """The buffer whose memory `name` is."""
@@ -318,7 +332,8 @@ def _alias(memory: Memory, s: Alias) -> Iterator[Fault]:
     source = memory.buffers[s.source]
     if s.buffer.name in memory.sources or (s.buffer.name in memory.buffers and s.buffer not in memory.main.outputs):
         yield s, f"a second buffer named `{s.buffer.name}`"
-    if source.dtype != s.buffer.dtype or (s.offset is None and _sizes_differ(source, s.buffer)):
+    known = s.offset is None and s.source not in memory.moving
+    if source.dtype != s.buffer.dtype or (known and _sizes_differ(source, s.buffer)):
         yield s, f"`{s.buffer.name}` and `{s.source}` do not hold the same elements"
     yield from ((s, why) for why in _symbol_faults(memory, (*s.buffer.shape, s.offset or 0)))
     end = index.add(s.offset or 0, index.product(s.buffer.shape))

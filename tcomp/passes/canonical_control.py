@@ -14,6 +14,8 @@ def known_branch(n: Node, m: Normaliser) -> Node | None:
     if source.op != "cond" or source.operands[0].op != "constant":
         return None
     region: Region = source["then"] if source.operands[0]["value"].array.reshape(())[()] else source["orelse"]
+    if region.sizes or "gives" in dict(source.attrs):
+        return None  # whoever binds the sizes would have to know of those inside
     values = dict(zip(region.params, source.operands[1:], strict=True))
     (result,) = rewrite([region.results[n["index"]]], lambda old, operands: values.get(old) or m.change(old, operands))
     return result
@@ -22,7 +24,7 @@ def known_branch(n: Node, m: Normaliser) -> Node | None:
 def no_turns(n: Node, m: Normaliser) -> Node | None:
     """What a loop without turns began with; nothing collected."""
     source = n.operands[0]
-    if source.op != "loop" or source["extent"] != 0:
+    if source.op != "loop" or source["extent"] != 0 or "gives" in dict(source.attrs):
         return None
     k: int = n["index"]
     if k < source["carried"]:

@@ -125,11 +125,11 @@ class _Walk:
                 case Reserve():
                     self.flow.homes[s.buffer.name] = loops
                 case Allocate():
-                    unit_ = Unit(s.number, Touched(frozenset(), frozenset([s.buffer.name])), path)
-                    self.flow.steps.append(len(self.flow.units))
-                    self.flow.units.append(unit_)
+                    if unit is None:
+                        self.flow.steps.append(len(self.flow.units))
+                        self.flow.units.append(Unit(s.number, Touched(frozenset(), frozenset([s.buffer.name])), path))
                 case Bind():
-                    self.flow.binds.append(s)
+                    self.flow.binds += [s] if unit is None else []
                     self.flow.conditions.add(self.roots[s.source])
                 case Swap():
                     a, b = self.roots[s.first], self.roots[s.second]
@@ -186,6 +186,10 @@ class _Walk:
                     reads.add(self.roots[inner.cond])
                 case Repeat() if inner.go is not None:
                     reads.add(self.roots[inner.go])
+                case Bind():
+                    reads.add(self.roots[inner.source])
+                case Allocate():
+                    writes.add(inner.buffer.name)
                 case Swap():
                     writes |= {self.roots[inner.first], self.roots[inner.second]}
         return Touched(frozenset(reads), frozenset(writes))

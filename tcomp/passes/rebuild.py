@@ -14,7 +14,7 @@ from tcomp.ir.module import Module
 from tcomp.ir.node import Node, node, rewrite
 from tcomp.ir.ops import OPS
 from tcomp.ir.ops.table import CONTROL
-from tcomp.ir.region import Region, deep_walk, regions, sunk, with_regions
+from tcomp.ir.region import deep_walk, regions, sunk, with_regions
 
 Change = Callable[[Node, tuple[Node, ...]], Node]
 _SOURCES = frozenset(["parameter", "constant"])
@@ -43,7 +43,7 @@ def rebuilt(module: Module, change: Change) -> Module:
 def _inside(old: Node, operands: tuple[Node, ...], step: Change) -> tuple[Node, tuple[Node, ...]]:
     """Control flow with its regions rebuilt like functions, and its operands; what is known of these is in the regions."""
     n = sunk(node(old.op, operands, old.attrs, old.type))
-    n = with_regions(n, n.operands, {key: Region(r.params, rewrite(r.results, step)) for key, r in regions(n).items()})
+    n = with_regions(n, n.operands, {key: replace(r, results=rewrite(r.results, step)) for key, r in regions(n).items()})
     return n, n.operands
 
 

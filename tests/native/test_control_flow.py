@@ -49,7 +49,7 @@ def way(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_programs(way, seed):
     func = Random(seed).func()
     exe = compiled(func)

@@ -8,7 +8,7 @@ from tcomp.checking import check_meaning, check_text
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
 from tcomp.ir import index as ix
-from tcomp.ir.graph import Func, full
+from tcomp.ir.graph import Func, full, reshape
 from tcomp.ir.interp import graph
 from tcomp.ir.interp.tile import run_main
 from tcomp.ir.module import Module
@@ -24,11 +24,13 @@ from tcomp.passes.layout import layout
 X = parameter("x", dt.f32, (3,))
 P0, P1 = region_parameter(0, X.type), region_parameter(1, X.type)
 FLAG = region_parameter(0, TensorType(dt.bool_, ()))
-STEP = ix.symbol("step")
+STEP, SIZE = ix.symbol("step"), ix.symbol("size")
+COUNT, X2 = parameter("count", dt.i64, ()), parameter("x2", dt.f32, (2, 3))
+HEIGHT, ROWS = region_parameter(0, COUNT.type), region_parameter(1, TensorType(dt.f32, (SIZE, 3)))
 
 
-def counted(extent, body: Region, *operands, carried=1, conditional=False):
-    return apply("loop", *operands, body=body, carried=carried, extent=extent, counter=STEP, conditional=conditional)
+def counted(extent, body: Region, *operands, carried=1, conditional=False, **more):
+    return apply("loop", *operands, body=body, carried=carried, extent=extent, counter=STEP, conditional=conditional, **more)
 
 
 DOUBLE = Region((P0,), (apply("add", P0, P0), P0))
@@ -77,6 +79,19 @@ REFUSED = {
     "bool": lambda: apply("cond", X, then=Region((), ()), orelse=Region((), ())),
     "what its region takes": lambda: counted(3, DOUBLE, parameter("y", dt.f64, (3,))),
     "what it carries": lambda: counted(3, Region((P0,), (apply("cast", P0, dtype=dt.f64),)), X),
+    "one for each that it carries": lambda: counted(
+        3, Region((HEIGHT, ROWS), (HEIGHT, ROWS, HEIGHT), (SIZE,)), COUNT, X2, carried=2
+    ),
+    "of another type": lambda: counted(3, Region((FLAG,), (FLAG, FLAG), (SIZE,)), parameter("p", dt.bool_, ()), gives=(STEP,)),
+    "values of one size in all turns": lambda: counted(
+        3, Region((HEIGHT, ROWS), (HEIGHT, ROWS, ROWS, HEIGHT), (SIZE,)), COUNT, X2, carried=2, gives=(STEP,)
+    ),
+    "as many dimensions as it gives sizes": lambda: apply(
+        "cond", parameter("p", dt.bool_, ()), X, then=Region((P0,), (P0,)), orelse=Region((P0,), (reshape(P0, (3, 1)),))
+    ),
+    "their values as the last results": lambda: apply(
+        "cond", parameter("p", dt.bool_, ()), X, then=Region((P0,), (P0,)), orelse=Region((P0,), (P0,)), gives=(STEP,)
+    ),
     "an extent, or a condition": lambda: counted(None, DOUBLE, X),
     "a greatest number of steps": lambda: counted(
         None, Region((FLAG, P1), (FLAG, P1, P1)), parameter("p", dt.bool_, ()), X, carried=2, conditional=True
@@ -113,7 +128,7 @@ def test_decided_control_flow_goes():
     assert not any(n.op in ("cond", "loop") for n in after.func.nodes())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(20))
 def test_passes_keep_the_meaning_of_random_programs(seed):
     module = Module("graph", "random", Random(seed).func())
     verify(module)
@@ -126,7 +141,7 @@ def test_passes_keep_the_meaning_of_random_programs(seed):
         module = after
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("threshold", [-1, 1 << 60], ids=["shared", "alone"])
 def test_lowering_keeps_the_meaning_of_random_programs(monkeypatch, seed, threshold):
     from tcomp.driver import PASSES
@@ -144,6 +159,16 @@ def test_lowering_keeps_the_meaning_of_random_programs(monkeypatch, seed, thresh
             for order in range(3):
                 for got, want in zip(run_main(module, inputs, order), expected):
                     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_size_that_control_flow_gives_has_to_be_bound():
+    from dataclasses import replace
+
+    seed = next(k for k in range(99) if Random(k).func().sizes)
+    func_ = Random(seed).func()
+    bare = replace(func_, results=func_.visible, result_names=func_.result_names[:3], sizes=())
+    with pytest.raises(Error, match="a size that is none of its function or region"):
+        verify(Module("graph", "f", bare))
 
 
 def test_a_region_that_is_not_closed_is_a_fault():

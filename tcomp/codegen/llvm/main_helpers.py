@@ -12,9 +12,11 @@ from tcomp.ir.machine import Machine
 
 
 def allocating(module: ModuleBuilder) -> None:
-    """Add `main.allocate`, which calls the runtime."""
+    """Add `main.allocate`, which calls the runtime, and `main.grow`."""
     module.declare("ptr @tc_alloc(i64)")
+    module.declare("i64 @llvm.smax.i64(i64, i64)")
     module.helper("main.allocate", lambda: _ALLOCATE)
+    module.helper("main.grow", lambda: _GROW)
 
 
 def helpers(module: ModuleBuilder, machine: Machine) -> None:
@@ -431,5 +433,35 @@ good:
 
 fail:
   %was = cmpxchg ptr %frame, i64 0, i64 12884901888 monotonic monotonic, align 8
+  ret i1 true
+}"""
+
+_GROW = """
+; At least `bytes` of memory that is kept until the call ends. `place` holds its address and, in the next slot, how much it is
+; (0 at first): what is enough stays, else there is twice as much at least: all that is left behind is less than what is used.
+define internal i1 @main.grow(i64 %bytes, double %rough, ptr %place, ptr %frame) nounwind {
+entry:
+  %amount = getelementptr i64, ptr %place, i64 1
+  %have = load i64, ptr %amount, align 8
+  %enough = icmp sle i64 %bytes, %have
+  %memory = load ptr, ptr %place, align 8
+  %there = icmp ne ptr %memory, null
+  %stay = and i1 %enough, %there
+  br i1 %stay, label %good, label %more
+
+more:
+  %double = shl i64 %have, 1
+  %wanted = call i64 @llvm.smax.i64(i64 %bytes, i64 %double)
+  %fault = call i1 @main.allocate(i64 %wanted, double %rough, ptr %place, i1 true, ptr %frame)
+  br i1 %fault, label %fail, label %note
+
+note:
+  store i64 %wanted, ptr %amount, align 8
+  br label %good
+
+good:
+  ret i1 false
+
+fail:
   ret i1 true
 }"""

@@ -43,6 +43,7 @@ from tcomp.ir.stmts import (
     Swap,
     bodies,
     flat,
+    moving,
 )
 from tcomp.ir.types import Buffer
 
@@ -94,12 +95,14 @@ class Walk:
         self._outputs = {b.name: k for k, b in enumerate(main.outputs)}
         self._aliases: dict[str, Alias] = {}
         swaps = [s for s in flat(main.body) if isinstance(s, Swap)]
-        self._pointers = {name: self._f.alloca(8, 8) for s in swaps for name in (s.first, s.second)}
+        self._moving = moving(main.body)
+        self._pointers = {name: self._f.alloca(8, 8) for s in swaps for name in (s.first, s.second) if name not in self._moving}
         self._sizes: dict[str, Dim] = {}  # bytes of the buffers that swap
         self._lines = 0
         self._units: dict[int, _Unit] = {}
         self._around = _loops_around(main.body, ())  # of every unit
         self._number_units(main.body, _Place())
+        self._number_rest(main.body)
         self._blocks: dict[int, str] = {}  # of the last phase of each unit outside control statements
         self._finished: set[int] = set()  # units that this thread has waited for, whichever way it came
 
@@ -117,6 +120,12 @@ class Walk:
                 for inner in bodies(s):
                     self._number_units(inner, inside)
 
+    def _number_rest(self, body: tuple[MainStmt, ...]) -> None:
+        """Give each allocation that one thread makes on its way a line for the address; the profile knows of no such lines."""
+        for s in flat(body):
+            if isinstance(s, Allocate) and s.number not in self._units:
+                self._number(s.number, 1, _Place())
+
     def _number(self, number: int, phases: int, place: _Place) -> None:
         sums = tuple(self._sum() for _ in range(phases)) if place.nested else ()
         self._units[number] = _Unit(self._lines, phases, sums, place.looped)
@@ -132,7 +141,7 @@ class Walk:
         """Add the function and its helpers to the module; the number of counter lines."""
         f = self._f
         helpers(f.module, machine)
-        if any(isinstance(s, Allocate) for s in self._main.body):
+        if any(isinstance(s, Allocate) for s in flat(self._main.body)):
             allocating(f.module)
         own = f.value(f"mul i64 %thread, {scratch}")
         self._scratch = f.value(f"getelementptr i8, ptr {self._tables['scratch']}, i64 {own}")
@@ -157,7 +166,9 @@ class Walk:
                 case Swap():
                     self._swap(s)
                 case Bind():
-                    self._bind(s)
+                    self._bind(s, place)
+                case Allocate() if place.alone:
+                    self._grow(s)
                 case Allocate():
                     self._allocate(s)
                 case Branch() | Repeat() if s.alone and not place.alone:
@@ -181,9 +192,10 @@ class Walk:
         if s.buffer.name in self._pointers:
             self._start_pointer(s.buffer)
 
-    def _bind(self, s: Bind) -> None:
-        """A size from memory, the same for all threads: nobody writes it again."""
-        self._wait_all(s.after)
+    def _bind(self, s: Bind, place: _Place) -> None:
+        """A size from memory, the same for all threads that read it: nobody writes it again, or this thread runs alone."""
+        if not place.alone:
+            self._wait_all(s.after)
         f, lo, hi = self._f, s.symbol["lo"], s.symbol["hi"]
         value = load(f, "i64", self._address(s.source), 0)
         self._dims = self._dims.inner({s.symbol["name"]: value})
@@ -197,6 +209,13 @@ class Walk:
         if place.nested or not set(self._main.symbols).issuperset(index.symbols([s.cond])):
             wrong = self._f.value(f"icmp eq i64 {self._dims.value(s.cond)}, 0")
             self._leave_if(f"call i1 @main.refuse(i1 {wrong}, i64 {2 << 32 | s.node}, ptr %frame)")
+
+    def _grow(self, s: Allocate) -> None:
+        """Memory in a unit that this thread runs alone: what the turn before left is used again where it is enough."""
+        line = self._line(self._units[s.number].line)
+        size, rough = self._dims.value(layout.size(s.buffer)), self._dims.rough(layout.size(s.buffer))
+        self._leave_if(f"call i1 @main.grow(i64 {size}, double {rough}, ptr {slot(self._f, line, 1)}, ptr %frame)")
+        self._places[s.buffer.name] = ("kept", self._units[s.number].line)
 
     def _allocate(self, s: Allocate) -> None:
         """One thread allocates, and puts the address where others find it: in the unit's line, or in the table of outputs."""
@@ -213,6 +232,8 @@ class Walk:
         kept = "false" if output is not None else "true"
         place = slot(f, line, 1) if output is None else slot(f, self._tables["outputs"], output)
         self._leave_if(f"call i1 @main.allocate(i64 {size}, double {rough}, ptr {place}, i1 {kept}, ptr %frame)")
+        if s.buffer.name in self._moving:
+            f.effect(f"store i64 {size}, ptr {slot(f, line, 2)}, align 8")
         if output is not None:
             first = sum(len(b.shape) for b in self._main.outputs[:output])
             for k, d in enumerate(s.buffer.shape, first):
@@ -233,10 +254,22 @@ class Walk:
         self._f.effect(f"store ptr {self._home(buffer.name)}, ptr {self._pointers[buffer.name]}, align 8")
 
     def _swap(self, s: Swap) -> None:
+        if s.first in self._moving:
+            self._exchange(s)
+            return
         one, two = self._pointers[s.first], self._pointers[s.second]
         a, b = (self._f.value(f"load ptr, ptr {p}, align 8") for p in (one, two))
         self._f.effect(f"store ptr {b}, ptr {one}, align 8")
         self._f.effect(f"store ptr {a}, ptr {two}, align 8")
+
+    def _exchange(self, s: Swap) -> None:
+        """Two allocated buffers exchange addresses and numbers of bytes, where all threads look."""
+        f, lines = self._f, [self._line(int(self._places[name][1])) for name in (s.first, s.second)]  # type: ignore[arg-type]
+        for k in (1, 2):
+            one, two = (slot(f, line, k) for line in lines)
+            a, b = (f.value(f"load i64, ptr {place}, align 8") for place in (one, two))
+            f.effect(f"store i64 {b}, ptr {one}, align 8")
+            f.effect(f"store i64 {a}, ptr {two}, align 8")
 
     def _home(self, name: str) -> str:
         """The address of a buffer where no swap has moved it."""
@@ -388,6 +421,7 @@ class Walk:
     def _counts(self, s: Repeat) -> list[str] | None:
         """The blocks of all phases inside a loop, or None where they change from turn to turn."""
         counters = {inner.var for inner in flat((s,)) if isinstance(inner, Repeat)}
+        counters |= {inner.symbol for inner in flat((s,)) if isinstance(inner, Bind)}
         counts: dict[Dim, None] = {}
         for launch in (inner for inner in flat(s.body) if isinstance(inner, Launch)):
             kernel = self._kernels[launch.kernel]
@@ -399,7 +433,7 @@ class Walk:
     def _swapped_inside(self, s: Branch | Repeat) -> list[tuple[Swap, str, str]]:
         """The swaps inside of buffers from outside, with the addresses that these have here."""
         own = {inner.buffer.name for inner in flat((s,)) if isinstance(inner, Reserve)}
-        swaps = [inner for inner in flat((s,)) if isinstance(inner, Swap) and inner.first not in own]
+        swaps = [inner for inner in flat((s,)) if isinstance(inner, Swap) and inner.first not in own | self._moving]
         return [(swap, self._address(swap.first), self._address(swap.second)) for swap in swaps]
 
     def _settle(self, before: list[tuple[Swap, str, str]]) -> None:

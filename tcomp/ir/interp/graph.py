@@ -24,11 +24,16 @@ def run(func: Func, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     values: dict[Node, Any] = {p: np.asarray(a) for p, a in zip(func.params, inputs, strict=True)}
     sizes = bind_symbols(func, list(values.values()))
     with np.errstate(all="ignore"):
-        for symbol, size in zip(func.sizes, func.results[len(func.visible) :]):
-            _evaluate_all([size], values, sizes)
-            sizes[symbol["name"]] = _size(symbol, int(values[size]))
-        _evaluate_all(func.visible, values, sizes)
+        _evaluate_body(func, values, sizes)
     return [np.ascontiguousarray(values[r]).reshape(values[r].shape) for r in func.visible]
+
+
+def _evaluate_body(body: Func | Region, values: dict[Node, Any], sizes: dict[str, int]) -> None:
+    """The values of what a function or region gives; first of the sizes that are data, which `sizes` gets."""
+    for symbol, size in zip(body.sizes, body.results[len(body.visible) :]):
+        _evaluate_all([size], values, sizes)
+        sizes[symbol["name"]] = _size(symbol, int(values[size]))
+    _evaluate_all(body.visible, values, sizes)
 
 
 def _evaluate_all(roots: Sequence[Node], values: dict[Node, Any], sizes: Mapping[str, int]) -> None:
@@ -56,10 +61,8 @@ def evaluate(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> Any:
 
 def _run_region(region: Region, operands: Sequence[Any], sizes: Mapping[str, int]) -> list[np.ndarray]:
     values: dict[Node, Any] = dict(zip(region.params, operands, strict=True))
-    for n in region.nodes():
-        if n not in values:
-            values[n] = evaluate(n, [values[o] for o in n.operands], sizes)
-    return [values[r] for r in region.results]
+    _evaluate_body(region, values, dict(sizes))
+    return [values[r] for r in region.visible]
 
 
 def _branch(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:

@@ -3,6 +3,9 @@
 A `loop` keeps two buffers for each value it carries: one that holds it, one for what the body makes next; at the end of a turn
 they swap. Values that it collects are written in place, in the turn's part of the whole. A `cond` writes its results from both
 branches into the same buffers. What is small is marked `alone`: waking threads would take longer.
+
+Results whose size is only known inside are made in memory that is allocated there, and swap with a buffer outside. Control flow
+that binds sizes or allocates is run by one thread.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tcomp.ir import index
+from tcomp.ir.dtype import DType
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import item
-from tcomp.ir.region import Region
-from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Launch, MainStmt, Repeat, Reserve, Swap
+from tcomp.ir.region import Region, is_leaving
+from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Launch, MainStmt, Repeat, Reserve, Swap, bodies
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import nodes_work
 from tcomp.passes.fusion import CONTROL, Group, fuse
@@ -26,6 +30,7 @@ from tcomp.schedule.lower.legal import demands, require_known
 from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.own import with_own_memory
 from tcomp.schedule.lower.parts import Context, Lowered
+from tcomp.schedule.lower.segments import Segment, segments
 
 if TYPE_CHECKING:
     from tcomp.schedule.lower.module import Program
@@ -57,12 +62,26 @@ class Body:
         self.outermost = self.statements if outermost is None else outermost
         self.aliases: dict[tuple[str, tuple[Dim, ...]], str] = {}
 
-    def lower(self, func: Func, targets: list[str]) -> None:
-        """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets`."""
+    def compute(self, func: Func, targets: Sequence[str | None]) -> list[str]:
+        """Append what computes the results of `func`, its sizes that are data first, into the buffers named by `targets` (None:
+        memory allocated here). The names of the results' memory."""
+        parts, rest = segments(func)
+        for part in parts:
+            self.bind(part)
+        rest = with_own_memory(rest)
+        names = [self._allocate(r.type.dtype, r.type.shape) if t is None else t for r, t in zip(rest.results, targets)]
+        self.lower(rest, names)
+        return names
+
+    def lower(self, func: Func, targets: Sequence[str | None]) -> None:
+        """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets` (None:
+        of a result whose memory is made where it is computed)."""
         require_known(func, {*LOWERING, *CONTROL, "reduce", "copy"})
         self._demand(func)
         groups = fuse(func, chosen_cascades(func, self.program) if self.program.reassociates else ())
         self._name_results(func, groups, targets)
+        for loop in (g.members[0] for g in groups if g.kind == "loop"):
+            self._allocate_states(loop)
         memory = {*self.names, *(o for g in groups for o in outputs_of(g))}
         ctx = Context(lambda n: n in memory or n.op == "constant", self.program.machine, self.program.node_number)
         for g in groups:
@@ -80,12 +99,13 @@ class Body:
             if inside or not before.issuperset(index.symbols([d])):
                 self.statements.append(Assert(d, self.program.node_number(n)))
 
-    def _name_results(self, func: Func, groups: tuple[Group, ...], targets: list[str]) -> None:
+    def _name_results(self, func: Func, groups: tuple[Group, ...], targets: Sequence[str | None]) -> None:
         """Each result is computed in its target: what a group writes there is an alias of it."""
         computed = {o for g in groups for o in outputs_of(g)}
         for r, name in zip(func.results, targets):
             assert r in computed, f"the result {name} is not computed by any group"
-            self.names[r] = self.view(name, r.type.shape)
+            if name is not None:
+                self.names[r] = self.view(name, r.type.shape)
 
     def view(self, source: str, shape: tuple[Dim, ...]) -> str:
         """The name under which the memory of `source` is read with `shape`."""
@@ -104,6 +124,8 @@ class Body:
 
     def _reserve(self, n: Node) -> str:
         """A new buffer for the value of `n`, here."""
+        if self.program.is_local(n.type.shape):
+            return self._allocate(n.type.dtype, n.type.shape)
         buffer = self.program.declare(f"v{len(self.program.buffers)}", n)
         late = self.program.is_late(buffer)
         if late:
@@ -112,13 +134,31 @@ class Body:
             self.statements.append(Reserve(buffer))
         return buffer.name
 
-    def bind(self, size: Node, func: Func, given: Sequence[Node]) -> None:
-        """Append what computes a size that is data, its first result, and what is read later, which `given` then names."""
-        targets = [self._reserve(r) for r in func.results]
+    def _allocate(self, dtype: DType, shape: tuple[Dim, ...]) -> str:
+        """A new buffer with memory of its own from here on."""
+        buffer = self.program.add(Buffer(f"v{len(self.program.buffers)}", dtype, shape))
+        self.statements.append(Allocate(buffer, self.program.next_number()))
+        return buffer.name
+
+    def _allocate_states(self, n: Node) -> None:
+        """What a loop begins with, of the values whose size changes: memory that may swap with any other."""
+        for o, p in zip(n.operands[: n["carried"]], n["body"].params):
+            if o.type != p.type:
+                self.names[o] = self._allocate(o.type.dtype, o.type.shape)
+
+    def bind(self, part: Segment) -> None:
+        """Append what computes a size that is data, and what of it is read later."""
+        value = part.func.results[0]
+        node, given = self.program.node_number(value), [self._place(value)] if value.op == "parameter" else self._made(part.func)
+        self.statements.append(Bind(part.size, given[0], node, self.program.next_number()))
+        self.names |= dict(zip(part.given, given[1:]))
+
+    def _made(self, func: Func) -> list[str]:
+        """The names of the results' memory, where results may have sizes that are still to be bound."""
+        func = with_own_memory(func)
+        targets = [None if is_leaving(r) else self._reserve(r) for r in func.results]
         self.lower(func, targets)
-        node = self.program.node_number(func.results[0])
-        self.statements.append(Bind(size, targets[0], node, self.program.next_number()))
-        self.names |= dict(zip(given, targets[1:]))
+        return [self.names[r] if t is None else t for r, t in zip(func.results, targets)]
 
     def _memory(self, n: Node) -> str:
         """The buffer that a value is to be written to."""
@@ -149,34 +189,43 @@ class Body:
     def _region(self, region: Region, arguments: list[str]) -> tuple[Body, Func]:
         """The body of a region on buffers, still empty, and the function that it is to compute."""
         names = tuple(f"r{k}" for k in range(len(region.results)))
-        func = with_own_memory(Func("region", region.params, region.results, names))
+        func = Func("region", region.params, region.results, names, sizes=region.sizes)
         return Body(self.program, dict(zip(region.params, arguments)), self.outermost), func
 
     def _branch(self, n: Node) -> None:
         cond, *captures = (self._place(o) for o in n.operands)
-        targets = [self._memory(o) for o in items_of(n)]
+        items = items_of(n)
+        self.names |= {o: self._holder(o) for o in items if is_leaving(o)}
+        holders = [self.names[o] if is_leaving(o) else None for o in items]
+        targets = [self._memory(o) if h is None else None for o, h in zip(items, holders)]
         sides = []
         for region in (n["then"], n["orelse"]):
             body, func = self._region(region, captures)
-            body.lower(func, targets)
+            made = body.compute(func, targets)
+            body.statements += [Swap(h, m) for h, m in zip(holders, made) if h is not None]
             sides.append(tuple(body.statements))
         number = self.program.next_number()
-        alone = _is_small([*n["then"].nodes(), *n["orelse"].nodes()])
+        alone = _decides(*sides) or _is_small([*n["then"].nodes(), *n["orelse"].nodes()])
         self.statements.append(Branch(cond, sides[0], sides[1], number, alone=alone))
         self.program.realise([n], "a branch of main")
+
+    def _holder(self, n: Node) -> str:
+        """A buffer for a value whose size is not known yet: empty, to swap with the memory that is made for it."""
+        gives = n.operands[0]["gives"]
+        return self._allocate(n.type.dtype, tuple(0 if d in gives else d for d in n.type.shape))
 
     def _loop(self, n: Node) -> None:
         count, items = n["carried"], items_of(n)
         states = [self.names[o] for o in n.operands[:count]]
-        coming = [self._reserve(o) for o in items[:count]]
+        coming = [None if is_leaving(o) else self._reserve(o) for o in items[:count]]
         wholes = [self._memory(o) for o in items[count:]]
         body, func = self._region(n["body"], [*states, *(self._place(o) for o in n.operands[count:])])
-        parts = [body.part(w, n["counter"], r) for w, r in zip(wholes, func.results[count:])]
-        body.lower(func, [*coming, *parts])
-        body.statements += [Swap(a, b) for a, b in zip(states, coming)]
+        parts = [body.part(w, n["counter"], r) for w, r in zip(wholes, func.visible[count:])]
+        made = body.compute(func, [*coming, *parts])
+        body.statements += [Swap(a, b) for a, b in zip(states, made[:count])]
         go = states[0] if n["conditional"] else None
         number = self.program.next_number()
-        alone = _is_small(n["body"].nodes())
+        alone = _decides(tuple(body.statements)) or _is_small(n["body"].nodes())
         self.statements.append(Repeat(n["counter"], n["extent"], go, tuple(body.statements), number, alone=alone))
         self.aliases = {key: name for key, name in self.aliases.items() if key[0] not in states}
         self.names |= dict(zip(items, states))
@@ -195,6 +244,15 @@ def items_of(n: Node) -> tuple[Node, ...]:
 def outputs_of(g: Group) -> tuple[Node, ...]:
     """The values a group leaves in memory."""
     return items_of(g.members[0]) if g.kind in ("sort", "top_k") or g.kind in CONTROL else g.outputs
+
+
+def _decides(*sides: tuple[MainStmt, ...]) -> bool:
+    """Whether what is inside a control statement binds sizes or allocates, but for what one thread runs anyway."""
+    for s in (s for side in sides for s in side):
+        inner = () if isinstance(s, Branch | Repeat) and s.alone else bodies(s)
+        if isinstance(s, Bind | Allocate) or _decides(*inner):
+            return True
+    return False
 
 
 def _is_small(nodes: list[Node]) -> bool:

@@ -16,8 +16,8 @@ from tcomp.ir import index
 from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
-from tcomp.ir.node import Node
-from tcomp.ir.region import deep_walk
+from tcomp.ir.node import Dim, Node
+from tcomp.ir.region import deep_walk, local_sizes
 from tcomp.ir.stmts import Allocate, Assert, Kernel, Main
 from tcomp.ir.types import Buffer, TensorType
 from tcomp.schedule.lower.body import Body
@@ -44,18 +44,19 @@ def _dimension_names(func: Func) -> set[str]:
 
 
 def _lowered(module: Module, func: Func, machine: Machine, reassociates: bool) -> Module:
-    program = Program(func, machine, reassociates)
+    program = Program(func, machine, reassociates, tuple(local_sizes(func.results)))
     inputs = tuple(program.declare(str(p["name"]), p) for p in func.params)
     outputs = tuple(program.declare(name, r) for name, r in zip(func.result_names, func.visible))
     body = Body(program, {p: b.name for p, b in zip(func.params, inputs)})
     parts, rest = segments(func)
     for part in parts:
-        body.bind(part.size, with_own_memory(part.func), part.given)
+        body.bind(part)
     body.statements += [Allocate(b, program.next_number()) for b in outputs if program.is_late(b)]
     body.lower(with_own_memory(rest), [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)
     statements = (*_demanded(program), *body.statements)
-    main = Main(inputs, outputs, constants, tuple(func.symbols()), statements, sizes=func.sizes)
+    sizes = (*func.sizes, *(s for s in program.local if s not in func.sizes))
+    main = Main(inputs, outputs, constants, tuple(func.symbols()), statements, sizes=sizes)
     return replace(
         module, stage="tile", func=func, kernels=program.named_kernels(), main=main, constants=program.constants,
         nodes=tuple(program.place(n) for n in program.checked), realised=tuple(program.realised),
@@ -77,6 +78,7 @@ class Program:
     func: Func
     machine: Machine
     reassociates: bool = True
+    local: tuple[Node, ...] = ()  # sizes that are data inside of control flow
     buffers: dict[str, Buffer] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     constant_names: dict[Node, str] = field(default_factory=dict)
@@ -94,6 +96,10 @@ class Program:
     def is_late(self, buffer: Buffer) -> bool:
         """Whether the size of a buffer is data."""
         return not set(index.symbols(buffer.shape)).isdisjoint(self.func.sizes)
+
+    def is_local(self, shape: tuple[Dim, ...]) -> bool:
+        """Whether a size is known only inside of a control statement."""
+        return not set(index.symbols(shape)).isdisjoint(self.local)
 
     def add(self, buffer: Buffer) -> Buffer:
         """The buffer, under a name that is not taken."""

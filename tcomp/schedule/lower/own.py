@@ -11,12 +11,14 @@ from tcomp.ir import index
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Node, rewrite, with_operands
 from tcomp.ir.ops import apply
+from tcomp.ir.region import is_leaving
 from tcomp.passes.fusion import MOVEMENTS
 
 
 def with_own_memory(func: Func) -> Func:
     """`func` with each result, and each value that a loop starts from, a value of its own. A result that is a reshape of such a
-    value is replaced by it: it has the same elements in memory."""
+    value is replaced by it: it has the same elements in memory. What leaves control flow with a size that is still to be bound
+    stays as it is."""
     numbers = itertools.count()
 
     def copy(n: Node) -> Node:
@@ -36,7 +38,7 @@ def with_own_memory(func: Func) -> Func:
         base = through_reshapes(r)
         if base not in seen and _has_memory(base) and index.product(base.type.shape) == index.product(r.type.shape):
             results.append(base)
-        elif r.op in MOVEMENTS - {"reshape"} and r not in results:
+        elif is_leaving(r) or (r.op in MOVEMENTS - {"reshape"} and r not in results):
             results.append(r)
         else:
             results.append(copy(r))
