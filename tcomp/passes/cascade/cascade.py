@@ -231,7 +231,9 @@ class _Search:
             if lead_axes(n.type.shape, domain) is None and self._leaks(n, members | moves, moves):
                 return f"`{n.op}` of {n.type} is needed in memory"
         members |= self._private(members, domain)
-        members |= self._lefts(members, products)
+        lefts, between = self._lefts(members, products)
+        members |= lefts
+        moves |= between
         added = self._epilogues(members, stages)
         moves |= {o for n in added for o in n.operands if o not in members and row_operand(o) in members}
         members |= added
@@ -259,15 +261,20 @@ class _Search:
         """Whether a product reads `n` as it lies: then it is in memory."""
         return any(r.op == "dot" for r in self.readers[n] if r in members)
 
-    def _lefts(self, members: set[Node], products: set[Node]) -> set[Node]:
-        """Pointwise work on the first factors of products: computed for each block of rows."""
+    def _lefts(self, members: set[Node], products: set[Node]) -> tuple[set[Node], set[Node]]:
+        """Pointwise work on the first factors of products, computed for each block of rows; the movements between."""
         found: set[Node] = set()
+        moved: set[Node] = set()
         for n in reversed(self.nodes):
             readers = self.readers[n]
-            inside = all(r in found or (r in products and r.operands[1] is not n) for r in readers)
-            if readers and inside and is_pointwise(n) and n not in self.results and n not in members:
+            inside = all(r in found or r in moved or (r in products and r.operands[1] is not n) for r in readers)
+            if not readers or not inside or n in self.results or n in members:
+                continue
+            if is_pointwise(n):
                 found.add(n)
-        return found
+            elif n.op in ("reshape", "transpose"):
+                moved.add(n)
+        return found, moved
 
     def _epilogues(self, members: set[Node], stages: list[Node]) -> set[Node]:
         """Pointwise work on results, of the shape of a stage's result, that reads nothing else that depends on them."""
