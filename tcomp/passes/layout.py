@@ -33,8 +33,8 @@ def layout(module: Module) -> Module:
     """`module` with as few bytes transposed as sinking transposes gives."""
     before = canonicalise(module)
     after = rebuilt(before, Normaliser(LAYOUT_RULES).change)
-    shared = untransposed(after, Normaliser(CANONICAL_RULES))
-    return min((after, shared, before), key=transposed_bytes)
+    plain = Normaliser(CANONICAL_RULES)
+    return min((after, untransposed(after, plain), untransposed(before, plain)), key=transposed_bytes)
 
 
 def transposed_bytes(module: Module) -> int:

@@ -1,7 +1,8 @@
 """Transposes that sank past work without need: where the order they give exists already, the work is done in that order.
 
 A convolution's result in the order of the model's format may be needed as it is (flattened) and, past an activation, once more:
-sinking makes two transposes of one. Here the activation is computed from the transposed value that there is anyway.
+sinking makes two transposes of one. Here the activation is computed from the transposed value that there is anyway. A product that
+is needed with its two sides exchanged, and in no other order, is that of its operands exchanged.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ def untransposed(module: Module, m: Normaliser) -> Module:
 
 
 def _is_there(x: Node, perm: Perm, existing: set[tuple[Node, Perm]], readers: dict[Node, int], depth: int) -> bool:
-    """Whether `x`, work that nobody else reads, can be computed in the order of `perm` from values that exist in it."""
-    if OPS[x.op].kind != "pointwise" or readers[x] > 1 or not depth:
+    """Whether `x`, work that nobody else reads, can be computed in the order of `perm` from values that exist."""
+    if readers[x] > 1 or not depth:
+        return False
+    if x.op == "dot":
+        return perm == _exchanged(x)
+    if OPS[x.op].kind != "pointwise":
         return False
     rest = [o for o in x.operands if o.op not in FLEXIBLE and (o, perm) not in existing]
     moved = len(rest) < sum(o.op not in FLEXIBLE for o in x.operands)
@@ -48,9 +53,19 @@ def _work(old: Node, new: Node, perm: Perm, existing: set[tuple[Node, Perm]], m:
     """What stands for the pointwise `old`, namely `new`, in the order of `perm`."""
     if (old.op, len(old.operands)) != (new.op, len(new.operands)):
         return m.transpose(new, perm)
+    if new.op == "dot":
+        (a, b), pairs = new.operands, {what: new[what][::-1] for what in ("batch", "contract")}
+        return m.make("dot", b, a, **pairs) if perm == _exchanged(new) else m.transpose(new, perm)
 
     def operand(o: Node, p: Node) -> Node:
         given = o.op in FLEXIBLE or (o, perm) in existing
         return m.transpose(p, perm) if given else _work(o, p, perm, existing, m)
 
     return m.like(new, map(operand, old.operands, new.operands))
+
+
+def _exchanged(n: Node) -> Perm:
+    """The order of a product's axes when its operands change places."""
+    batch = len(n["batch"][0])
+    left = n.operands[0].type.rank - len(n["contract"][0])
+    return (*range(batch), *range(left, n.type.rank), *range(batch, left))
