@@ -56,6 +56,7 @@ class Facts:
         self.sizes: dict[Node, Node] = {}  # symbols that data gives, by their values, in the order in which these are known
         self.required: set[Node] = set()  # those of them that are bound though no size is made of them: what must hold
         self.visit: Callable[[Node], None] | None = None  # sees every new node: notes where it comes from
+        self.turns: list[Dim] = []  # counters of the loops around
         self.nested = 0  # control statements around, in which no new size can come from data
 
     def array(self, x: Node) -> np.ndarray | None:

@@ -35,6 +35,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_norm,
     ops_pool,
     ops_quant,
+    ops_random,
     ops_reduce,
     ops_resize,
     ops_rnn,

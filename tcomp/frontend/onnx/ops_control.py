@@ -166,7 +166,9 @@ def _unrolled(c: Context, limit: Dim | None, condition: Node | None, carried: Se
     while (limit is None or step < limit) and _holds(c, going):
         if step == MAX_STEPS:
             raise c.unsupported(f"a loop of more than {MAX_STEPS} steps")
+        c.facts.turns.append(step)
         results = c.branch(body, (build.dimension(step, dt.i64), full(True, dt.bool_) if going is None else going, *state))
+        c.facts.turns.pop()
         going = results[0]
         state = results[1 : 1 + len(carried)]
         for line, v in zip(scanned, results[1 + len(carried) :]):

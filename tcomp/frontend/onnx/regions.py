@@ -37,10 +37,12 @@ def loop(
     before = c.facts.seen()
     params = tuple(parameter(f"{counter['name']}.{k}", s.type.dtype, s.type.shape) for k, s in enumerate(start))
     c.facts.nested += 1
+    c.facts.turns.append(counter)
     try:
         results = tuple(body(counter, params))
     finally:
         c.facts.nested -= 1
+        c.facts.turns.pop()
     for s, r in zip(start, results):
         if r.type != s.type:
             raise c.unsupported(f"a carried value of type {s.type} that becomes {r.type}")
