@@ -391,7 +391,6 @@ def test_halves_gated_by_gelu():
 
 
 REFUSED = {
-    "an inverse": ("Inverse", {"x": f32(3, 3)}, {}),
     "an unknown activation": ("FusedGemm", {"a": f32(3, 5), "b": f32(5, 4)}, {"activation": "Mystery"}),
     "an operator that is not there": ("BeamSearch", {"x": f32(3, 3)}, {}),
 }

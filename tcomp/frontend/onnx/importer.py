@@ -23,6 +23,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_index,
     ops_linear,
     ops_math,
+    ops_matrix,
     ops_microsoft,
     ops_microsoft_attention,
     ops_microsoft_cache,

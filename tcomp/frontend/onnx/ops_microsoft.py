@@ -185,8 +185,3 @@ def cdist(c: Context, a: Node, b: Node) -> Node:
     d = apply("sub", left, broadcast(build.relabel(b, shape[1:]), shape, (1, 2)))
     squares = apply("reduce", apply("mul", d, d), monoid="add", axes=(2,))
     return squares if metric == "sqeuclidean" else apply("sqrt", squares)
-
-
-@operator("Inverse", domain=MICROSOFT)
-def inverse(c: Context, x: Node) -> Node:
-    raise c.unsupported("inverses of matrices")
