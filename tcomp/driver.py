@@ -32,6 +32,7 @@ from tcomp.passes.byte_products import byte_products
 from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
 from tcomp.passes.expand import expand
+from tcomp.passes.extremes import extremes
 from tcomp.passes.fold import fold
 from tcomp.passes.layout import layout
 from tcomp.passes.memory_plan import memory_plan
@@ -46,7 +47,8 @@ Pass = Callable[[Module], Module]
 
 # Every pass, in the order of the pipeline. `passes_for` binds the machine to those that need it.
 PIPELINE: tuple[str, ...] = (
-    *("quantise", "fold", "canonicalise", "saturate", "layout", "decompose", "vector_products", "fold", "canonicalise"),
+    *("quantise", "fold", "canonicalise", "saturate", "extremes", "layout"),
+    *("decompose", "vector_products", "fold", "canonicalise"),
     *("byte_products", "lower", "place", "expand", "memory_plan"),
 )
 _MACHINE_FREE: dict[str, Pass] = {
@@ -92,6 +94,7 @@ def passes_for(machine: Machine, fp: str | None = None) -> dict[str, Pass]:
     bound: dict[str, Pass] = {
         "quantise": partial(quantise, machine=machine, reassociates=fp != "bitwise"),
         "saturate": partial(saturate, machine=machine, solved=_ANSWERS, reassociates=fp != "bitwise"),
+        "extremes": partial(extremes, reassociates=fp != "bitwise"),
         "byte_products": partial(byte_products, machine=machine),
         "lower": partial(lower, machine=machine, reassociates=fp != "bitwise"),
     }

@@ -1,8 +1,8 @@
 """Transposes that sank past work without need: where the order they give exists already, the work is done in that order.
 
 A convolution's result in the order of the model's format may be needed as it is (flattened) and, past an activation, once more:
-sinking makes two transposes of one. Here the activation is computed from the transposed value that there is anyway. A product that
-is needed with its two sides exchanged, and in no other order, is that of its operands exchanged.
+sinking makes two transposes of one. Here the activation is computed from the transposed value that there is anyway. A product
+that is needed with its two sides exchanged, and in no other order, is that of its operands exchanged.
 """
 
 from __future__ import annotations
