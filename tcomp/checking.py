@@ -22,7 +22,7 @@ from tcomp.ir.printer import large_constants, print_module
 from tcomp.ir.types import TensorType
 from tcomp.ir.verify import verify
 
-SIZE = 3  # what a symbolic dimension is in a trial, or its next multiple
+SIZES = (3, 8)  # what a symbolic dimension is in a trial, or its next multiple; the next where the program refuses the first
 TOLERANCE = 1e-4  # of the largest magnitude of a result
 
 
@@ -46,8 +46,11 @@ def check_text(name: str, module: Module) -> None:
 
 def check_meaning(name: str, before: Module, after: Module, seed: int = 0) -> None:
     """TC0001 unless both modules give the same results on random inputs."""
-    inputs = random_inputs(before, np.random.default_rng(seed))
-    one, two = outcome(before, inputs), outcome(after, inputs)
+    for size in SIZES:
+        inputs = random_inputs(before, np.random.default_rng(seed), size)
+        one, two = outcome(before, inputs), outcome(after, inputs)
+        if one != "TC0605" or two != "TC0605":
+            break
     if isinstance(one, str) or isinstance(two, str):
         same = one == two
     else:
@@ -66,26 +69,26 @@ def outcome(module: Module, inputs: list[np.ndarray]) -> list[np.ndarray] | str:
         return e.code
 
 
-def random_inputs(module: Module, rng: np.random.Generator) -> list[np.ndarray]:
+def random_inputs(module: Module, rng: np.random.Generator, size: int) -> list[np.ndarray]:
     """One array for each input: floats of a normal distribution, integers from 0 to 2."""
     if module.stage == "graph":
         types = [p.type for p in module.graph("a trial").params]
     else:
         assert module.main is not None
         types = [TensorType(b.dtype, b.shape) for b in module.main.inputs]
-    return [_random(t, rng) for t in types]
+    return [_random(t, rng, size) for t in types]
 
 
-def _random(t: TensorType, rng: np.random.Generator) -> np.ndarray:
-    shape = tuple(_size(d) for d in t.shape)
+def _random(t: TensorType, rng: np.random.Generator, size: int) -> np.ndarray:
+    shape = tuple(_size(d, size) for d in t.shape)
     if t.dtype.is_float:
         return rng.standard_normal(shape).astype(to_numpy(t.dtype))
     return rng.integers(0, 2 if t.dtype.kind == "bool" else 3, shape).astype(to_numpy(t.dtype))
 
 
-def _size(d: Dim) -> int:
+def _size(d: Dim, size: int) -> int:
     """A trial size that the symbols' bounds allow."""
-    return index.evaluate(d, {s["name"]: index.nearest(s, SIZE) for s in index.symbols([d])})
+    return index.evaluate(d, {s["name"]: index.nearest(s, size) for s in index.symbols([d])})
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:

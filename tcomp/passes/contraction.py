@@ -149,6 +149,9 @@ def conv(x: Node, w: Node, strides: tuple[int, ...], dilations: tuple[int, ...],
     if x.type.dtype != w.type.dtype:
         x, w = cast(x, dt.i32), cast(w, dt.i32)
     dtype = x.type.dtype
+    shape = apply("conv", x, w, strides=strides, dilations=dilations, groups=groups).type.shape
+    if 0 in shape or 0 in w.type.shape:
+        return full(0, dtype, shape)
     if groups == 1 and _is_whole(x, w, dilations):
         return _as_product(x, w)
     flat = [k for k, (d, size) in enumerate(zip(x.type.shape[1:-1], w.type.shape)) if d == 1 and size == 1]

@@ -23,7 +23,8 @@ def test_compiled_code_agrees(seed):
     assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize("seed", [90285])  # sums go on in a loop of another width
+# sums that go on in a loop of another width; convolutions of 0 channels; a gather from an empty axis
+@pytest.mark.parametrize("seed", [90285, 90066, 90163, 90113])
 def test_every_stage_keeps_its_rules(seed, monkeypatch):
     monkeypatch.setenv("TCOMP_CHECK", "3")
     found = differences(generate(seed), lambda func: Compiler(use_cache=False)(func, Options()))

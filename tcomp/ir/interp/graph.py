@@ -9,6 +9,7 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.ir import index
+from tcomp.ir.demands import demands
 from tcomp.ir.dtype import to_numpy
 from tcomp.ir.graph import Func
 from tcomp.ir.index import INDEX
@@ -51,7 +52,10 @@ def _size(symbol: Node, value: int) -> int:
 
 
 def evaluate(n: Node, operands: Sequence[Any], sizes: Mapping[str, int]) -> Any:
-    """One node's value from its operands' values."""
+    """One node's value from its operands' values. Raises `Error` (TC0605) for sizes that it does not accept."""
+    for demand in demands(n):
+        if not index.evaluate(demand, sizes):
+            raise Error("TC0605", f"`{n.op}` at {dict(sizes)}", index.show(demand))
     if OPS[n.op].kind == CONTROL:
         return _branch(n, operands, sizes) if n.op == "cond" else _repeat(n, operands, sizes)
     attrs = {k: concrete(v, sizes) for k, v in n.attrs}

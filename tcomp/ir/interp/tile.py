@@ -341,16 +341,23 @@ def run_main(module: Module, inputs: Sequence[np.ndarray], seed: int = 0) -> lis
     for b in (*main.inputs, *main.constants):
         scope.buffers[b.name] = memory.adopt(b, given[b.name], scope.dims(b.shape), False)
     later = {s.buffer.name for s in main.body if isinstance(s, Allocate)}
-    for b in main.outputs:
-        if b.name not in later:
-            scope.buffers[b.name] = memory.allocate(b, scope.dims(b.shape))
     try:
+        for s in itertools.takewhile(lambda s: isinstance(s, Assert), main.body):  # sizes that buffers can have
+            _demand(s, scope)
+        for b in main.outputs:
+            if b.name not in later:
+                scope.buffers[b.name] = memory.allocate(b, scope.dims(b.shape))
         arena = np.full(scope.dim(main.arena), 0xFF, np.uint8)
         _MainRun(module, scope, random.Random(seed), is_planned(main), arena).run(main.body)
     except _Failed as fault:
         place = module.nodes[fault.node] if fault.node < len(module.nodes) else ""
         raise Error(fault.code, fault.found, place=place) from None
     return [scope.buffers[b.name].elements for b in main.outputs]
+
+
+def _demand(s: MainStmt, scope: _Scope) -> None:
+    if isinstance(s, Assert) and not scope.dim(s.cond):
+        raise _Failed("TC0605", s.node)
 
 
 def bind_sizes(main: Main, inputs: Sequence[np.ndarray]) -> dict[str, int]:
@@ -398,8 +405,7 @@ class _MainRun:
             case Alias():
                 scope.buffers[s.buffer.name] = _alias(s, scope)
             case Assert():
-                if not scope.dim(s.cond):
-                    raise _Failed("TC0605", s.node)
+                _demand(s, scope)
             case Bind():
                 self._bind(s)
             case Allocate():

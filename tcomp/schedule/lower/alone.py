@@ -136,7 +136,7 @@ def lower_scatter(name: str, group: Group, ctx: Context) -> Lowered:
     new = tiled(value, Tiling(values, (), {}))
     if n["monoid"] is not None:
         new = tile.pointwise(n["monoid"], place, new)
-    body: tuple[Stmt, ...] = (Store(place, new),)
+    body: tuple[Stmt, ...] = (Store(place, new),) if 0 not in n.type.shape else ()
     for k, loop in reversed(list(enumerate(loops))):
         body = (For(loop, 0, updates.type.shape[k], 1, body),)
     return finish(name, reader, dict(reader.inputs), [out], [n], (copy, Grid((), body)), ctx)

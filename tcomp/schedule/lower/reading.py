@@ -77,8 +77,6 @@ class Reader:
     def _read(self, n: Node, at: At) -> Node:
         if n in self.local:
             return self.local[n](at)
-        if 0 in n.type.shape:  # there is no such element: a check or a loop without turns is in the way
-            return _element(np.zeros((), to_numpy(n.type.dtype)), n.type.dtype)
         base = self._home(n)
         if base.op == "constant" and base["value"].array.size == 1:
             return _element(base["value"].array.reshape(()), n.type.dtype)
@@ -94,7 +92,7 @@ class Reader:
             case "pad":
                 return self._pad(n, at)
             case "gather" | "gather_elements" | "gather_nd":
-                return self.read(n.operands[0], self._gathered(n, at))
+                return self._gather(n, at)
             case "broadcast" | "transpose" | "slice" | "reshape" | "window" | "stretch":
                 return self.read(n.operands[0], moved(n, at))
         assert OPS[n.op].kind == "pointwise", f"{n.op} is neither in memory nor computed in place"
@@ -118,6 +116,11 @@ class Reader:
         filled = all((index.bounds(d)[0] or 0) > 0 for d in x.type.shape)  # else there may be no element to clamp to
         element = self.read(x, clamped) if filled else _guarded(self.read(x, inner))
         return tile.pointwise("where", tile.position(inside, dt.bool_), element, fill)
+
+    def _gather(self, n: Node, at: At) -> Node:
+        """The element at positions that are read; of nothing, which a check refuses before: any."""
+        x, found = n.operands[0], self._gathered(n, at)
+        return self.read(x, found) if 0 not in x.type.shape else _element(np.zeros((), to_numpy(x.type.dtype)), x.type.dtype)
 
     def _gathered(self, n: Node, at: At) -> At:
         """The positions in a gather's data operand, some of them read from its index operand."""
