@@ -181,7 +181,9 @@ def max_unpool(c: Context, x: Node, positions: Node, shape: Node | None = None) 
     n, channels, *space = x.type.shape
     r = len(space)
     if shape is not None:
-        target = c.dims(shape, "the result's shape")
+        target = c.sizes(shape, "the result's shape")
+        if len(target) != r + 2:
+            raise c.broken(f"a result of {len(target)} axes for an operand of type {x.type}", "as many")
     else:
         pads, strides = c.integers("pads", (0,) * 2 * r), c.integers("strides", (1,) * r)
         sizes = zip(space, c.integers("kernel_shape"), strides, pads[:r], pads[r:])

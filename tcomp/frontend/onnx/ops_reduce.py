@@ -49,7 +49,7 @@ def _along_data(c: Context, f: Body, x: Node, axes: Node, keep: bool) -> Node:
     """`f` along axes that are data."""
     rank = x.type.rank
     flags = axis_flags(c, axes, rank)
-    apart, outer, _ = split_axes(c, x, flags)
+    apart, _, _ = split_axes(c, x, flags)
     small = f(apart, tuple(range(1, 2 * rank, 2)), False)
     return small if keep else reshape(small, kept_sizes(c, x.type.shape, flags, rank - c.count(axes)))
 

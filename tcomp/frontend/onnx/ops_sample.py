@@ -101,6 +101,36 @@ def _reflected(p: Node, d: Dim, corners: bool) -> Node:
     return apply("where", apply("isnan", once), scalar(0, p), once)
 
 
+@operator("AffineGrid", since=20)
+def affine_grid(c: Context, theta: Node, size: Node) -> Node:
+    """[N, *space, r]: where the r x (r + 1) matrices move the points of a grid from -1 to 1 over `space`, the last axis first."""
+    n, r, columns = theta.type.shape
+    if r not in (2, 3) or columns != r + 1 or c.count(size) != r + 2:
+        raise c.broken(f"matrices of type {theta.type} and {size.type} sizes", "2 by 3 and 4 sizes, or 3 by 4 and 5 sizes")
+    batch, _, *space = c.sizes(size, "the size")
+    c.require(apply("eq", build.dimension(batch, dt.i64), build.dimension(n, dt.i64)), "a size with a matrix for each image")
+    corners = bool(c.integer("align_corners", 0))
+    wide = cast(theta, dt.accumulator(theta.type.dtype))
+    shape = (n, *space, r)
+    total = broadcast(reshape(build.take(wide, 2, r, 1), (n, r)), shape, (0, r + 1))
+    for k, d in enumerate(reversed(space)):
+        line = broadcast(_grid_line(d, corners, wide.type.dtype), shape, (r - k,))
+        factor = broadcast(reshape(build.take(wide, 2, k, 1), (n, r)), shape, (0, r + 1))
+        total = apply("add", total, apply("mul", factor, line))
+    return cast(total, theta.type.dtype)
+
+
+def _grid_line(d: Dim, corners: bool, dtype: dt.DType) -> Node:
+    """Even points from -1 to 1: the ends are points (one point alone is -1), or half a step beyond them."""
+    k = apply("iota", shape=(d,), axis=0, dtype=dtype)
+    size = _size(d, k)
+    if corners:
+        step = apply("div", scalar(2, k), with_scalar("max", with_scalar("sub", size, 1), 1))
+        return with_scalar("add", apply("mul", k, step), -1)
+    step = apply("div", scalar(2, k), size)
+    return apply("add", with_scalar("add", with_scalar("div", step, 2), -1), apply("mul", k, step))
+
+
 @operator("RoiAlign", since=10)
 def roi_align(c: Context, x: Node, rois: Node, batch: Node) -> Node:
     """The mean or the maximum of linear samples in each cell of a region; a known number of samples for each cell."""
