@@ -20,6 +20,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_boxes,
     ops_control,
     ops_conv,
+    ops_deform,
     ops_index,
     ops_linear,
     ops_math,
