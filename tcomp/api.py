@@ -92,13 +92,14 @@ class Compiler:
         from tcomp.driver import stages_of
 
         check_options(options)
-        return Stages(stages_of(func, options), options)
+        return Stages(func, stages_of(func, options), options)
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A program at every stage, on its way to an executable."""
+    """A program at every stage, on its way to an executable: of its variants the one that is tried first."""
 
+    func: Func
     modules: dict[str, Module]
     options: Options
 
@@ -110,9 +111,9 @@ class Stages:
 
     @forks.whole()
     def compile(self) -> Executable:
-        from tcomp.driver import artifact_of
+        from tcomp.variants import built
 
-        return link(artifact_of(self.modules, self.options))
+        return link(built(self.func, self.options, self.modules))
 
 
 @forks.whole()
@@ -149,16 +150,17 @@ def _func_of(source: Any, specs: tuple[Any, ...], dims: Sizes | None) -> Func:
 
 
 def _built(func: Func, options: Options) -> Artifact:
-    from tcomp.driver import artifact_of, stages_of
+    from tcomp.variants import built
 
-    return artifact_of(stages_of(func, options), options)
+    return built(func, options)
 
 
 def _graph_text(func: Func) -> str:
+    """The text of a program: of all its variants, and what the report will say of them."""
     from tcomp.ir.module import Module
     from tcomp.ir.printer import print_module
 
-    return print_module(Module("graph", func.name, func))
+    return "\n".join((*(print_module(Module("graph", f.name, f)) for f in (func, *func.others)), repr(func.account)))
 
 
 def _describe(options: Options) -> str:

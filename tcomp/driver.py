@@ -162,7 +162,8 @@ def artifact_of(modules: Mapping[str, Module], options: Options) -> Artifact:
 
 
 def recompiled(artifact: Artifact) -> Artifact:
-    """The artifact with code made anew for this machine, from the text of its TILE stage, whose rules are checked first.
+    """The artifact with code made anew for this machine, from the text of its TILE stage, whose rules are checked first; all its
+    variants.
 
     Raises TC0302 where the text breaks them, TC0701 where it is that of a program with other inputs or results.
     """
@@ -176,7 +177,8 @@ def recompiled(artifact: Artifact) -> Artifact:
     new = artifact_of(modules, options)
     if (new.inputs, new.outputs, new.symbols) != (artifact.inputs, artifact.outputs, artifact.symbols):
         raise Error("TC0701", f"the text of `{artifact.name}` is that of another program", "the manifest's inputs and results")
-    return replace(artifact, objects=new.objects, counters=new.counters, texts={**artifact.texts, **new.texts})
+    others = tuple(map(recompiled, artifact.others))
+    return replace(artifact, objects=new.objects, counters=new.counters, texts={**artifact.texts, **new.texts}, others=others)
 
 
 def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Sizes | None = None) -> Func:

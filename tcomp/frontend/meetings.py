@@ -23,9 +23,11 @@ MET = "both meet in a broadcast"  # why a dimension became another one
 
 @dataclass(slots=True)
 class Meetings:
-    """What one attempt has met. place: what is being imported or traced; pairs: who met, and where first, in order; parts: the
-    sizes that each size is made of, all of them equal to it or 1."""
+    """What one attempt has met. equal: whether sizes that can be said to be equal are taken to be. place: what is being imported or
+    traced; pairs: who met that could be equal, and where first, in order; parts: the sizes that each size is made of, all of
+    them equal to it or 1."""
 
+    equal: bool = False
     place: str = ""
     pairs: dict[Pair, str] = field(default_factory=dict)
     parts: dict[Dim, frozenset[Dim]] = field(default_factory=dict)
@@ -35,13 +37,15 @@ class Meetings:
         self.pairs.clear()
         self.parts.clear()
 
-    def met(self, a: Dim, b: Dim) -> Dim:
-        """The size of an axis where sizes `a` and `b` meet, of which neither is known to be 1."""
+    def met(self, a: Dim, b: Dim, data: bool = False) -> Dim:
+        """The size of an axis where sizes `a` and `b` meet, of which neither is known to be 1. data: one is known only in the middle
+        of a call, when it is too late to choose a variant."""
         if a == b or b in self.parts.get(a, ()):
             return a
         if a in self.parts.get(b, ()):
             return b
-        self.pairs.setdefault((a, b), self.place)
+        if not data:
+            self.pairs.setdefault((a, b), self.place)
         size = index.broadcast(a, b)
         mine = (frozenset([d]) | self.parts.get(d, frozenset()) for d in (a, b))
         self.parts[size] = self.parts.get(size, frozenset()).union(*mine) - {size}

@@ -23,12 +23,16 @@ other (-1 where only the data decides). It returns a status word: 0, or the asse
 | 10 | first of a list of blocks of `tc_alloc` that the caller frees after the call; each begins with the next; 0 at the start |
 
 Booleans are bytes 0 or 1. Inputs are never written.
+
+The table of symbols holds, behind the values of `Artifact.symbols`, the sizes that a call brings where an input's dimension is an
+expression (`bound`): the plan compares them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,6 +50,11 @@ class Port:
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+
+
+def bound(inputs: Iterable[Port], symbols: Iterable[str]) -> tuple[str, ...]:
+    """What the table of symbols holds, in order: symbols, then the dimensions of inputs that are expressions, each once."""
+    return tuple(dict.fromkeys((*symbols, *(d for port in inputs for d in port.shape if isinstance(d, str)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,10 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Artifact:
-    """A compiled program. `texts` maps a stage (graph, tile, placed, reg, llvm) to its text."""
+    """A compiled program. `texts` maps a stage (graph, tile, placed, reg, llvm) to its text.
+
+    others: the same program (inputs of the same names, dtypes and ranks) compiled for calls whose sizes this one does not take.
+    What an artifact takes is what its inputs' shapes and its plan say."""
 
     name: str
     entry: str
@@ -86,6 +98,17 @@ class Artifact:
     nodes: tuple[str, ...] = ()  # what the low half of a status word numbers: the user's place of each checked node
     defaults: tuple[tuple[str, str], ...] = ()  # overridable initializers: (input's name, constant's name)
     flops: int = 0  # of one call where the sizes are static; decides whether the GIL is let go
+    others: tuple[Artifact, ...] = ()
+
+    @property
+    def variants(self) -> tuple[Artifact, ...]:
+        """This program and those that stand behind it, in the order in which a call tries them."""
+        return (self, *self.others)
+
+    @property
+    def widest(self) -> Artifact:
+        """The variant that is tried last and takes most calls: what the program says of its inputs."""
+        return self.variants[-1]
 
     def manifest(self) -> dict[str, object]:
         """Everything but code and constants' bytes, as JSON data."""
@@ -103,6 +126,7 @@ class Artifact:
             "nodes": list(self.nodes),
             "defaults": [list(d) for d in self.defaults],
             "flops": self.flops,
+            "others": [other.manifest() for other in self.others],
         }
 
     def digest(self) -> str:

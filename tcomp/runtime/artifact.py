@@ -1,9 +1,10 @@
 """The `.tcomp` file: one zip archive, nothing compressed, of
 
-    manifest.json            {"format": 1, "digest": sha256 of the manifest, "artifact": Artifact.manifest()}
+    manifest.json            {"format": 2, "digest": sha256 of the manifest, "artifact": Artifact.manifest()}
     objects/<k>.o            native code, one per target
     texts/<stage>.tc         the program's text at each stage
-    constants.safetensors    on 64-byte boundaries: mapped, not read
+    others/<k>/objects, others/<k>/texts    those of its other variants
+    constants.safetensors    on 64-byte boundaries: mapped, not read; what several variants use is there once
 
 Reading trusts nothing: every member is one of these, lies inside the file, is stored as it is and has the hash that the
 manifest gives; what does not is TC0701. Nothing is extracted, unpickled or run. Running the native code of a file is
@@ -21,8 +22,9 @@ import re
 import secrets
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +33,8 @@ from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.ir.dtype import ALL
 from tcomp.runtime import safetensors_file
 
-FORMAT = 1
+FORMAT = 2
+MOST_VARIANTS = 16
 _MANIFEST, _CONSTANTS = "manifest.json", "constants.safetensors"
 _MANIFEST_LIMIT = 256 << 20
 _LOCAL = struct.Struct("<4s22xHH")  # of a local header: signature, lengths of name and extra field
@@ -60,17 +63,44 @@ def _write_members(artifact: Artifact, archive: zipfile.ZipFile, file: Any) -> N
     manifest = artifact.manifest()
     whole = {"format": FORMAT, "digest": _digest(manifest), "artifact": manifest}
     archive.writestr(_info(_MANIFEST), json.dumps(whole))
-    for k, code in enumerate(artifact.objects):
-        archive.writestr(_info(f"objects/{k}.o"), code.data)
-    for stage, text in artifact.texts.items():
-        archive.writestr(_info(f"texts/{stage}.tc"), text.encode())
+    for number, variant in enumerate(artifact.variants):
+        for k, code in enumerate(variant.objects):
+            archive.writestr(_info(f"{_folder(number)}objects/{k}.o"), code.data)
+        for stage, text in variant.texts.items():
+            archive.writestr(_info(f"{_folder(number)}texts/{stage}.tc"), text.encode())
     head = _LOCAL.size + len(_CONSTANTS)
-    tensors = {c.name: c.data for c in artifact.constants}
+    rows = _rows(manifest)
+    keys = _keys(rows)
+    data = [c.data for variant in artifact.variants for c in variant.constants]
+    tensors = {keys[digest]: d for (_, digest), d in zip(rows, data)}
     info = _info(_CONSTANTS)
     info.file_size, pieces = safetensors_file.stream(tensors, file.tell() + head)
     with archive.open(info, "w") as member:
         for piece in pieces:
             member.write(piece)
+
+
+def _folder(number: int) -> str:
+    """Where the members of a variant are."""
+    return f"others/{number - 1}/" if number else ""
+
+
+def _rows(manifest: Any) -> list[tuple[str, str]]:
+    """Name and digest of the constants of all variants."""
+    return [(_text(name), _text(digest)) for part in (manifest, *manifest["others"]) for name, digest in part["constants"]]
+
+
+def _keys(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What the file calls each constant, by its digest: the first name that one of its variants has for it."""
+    keys: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, digest in rows:
+        if digest in keys:
+            continue
+        unique = next(n for n in (name, *(f"{name}.{k}" for k in range(len(taken) + 1))) if n not in taken)
+        keys[digest] = unique
+        taken.add(unique)
+    return keys
 
 
 def _info(name: str) -> zipfile.ZipInfo:
@@ -148,10 +178,24 @@ def _digest(manifest: object) -> str:
 
 
 def _assembled(manifest: Any, members: dict[str, memoryview]) -> Artifact:
-    """The artifact from its parts, which are taken out of `members`; hashes are not looked at yet."""
+    """The artifact and its variants from their parts, which are taken out of `members`; hashes are not looked at yet."""
+    whole = [manifest, *manifest["others"]]
+    if len(whole) > MOST_VARIANTS or any(part["others"] for part in whole[1:]):
+        raise ValueError("its variants are too many, or have variants themselves")
     tensors = safetensors_file.read(members.pop(_CONSTANTS))
+    keys = _keys(_rows(manifest))
+    first, *others = (_variant(part, members, _folder(k), keys, tensors) for k, part in enumerate(whole))
+    shared = [[(p.name, p.dtype, len(p.shape)) for p in found.inputs] for found in (first, *others)]
+    if any(ports != shared[0] for ports in shared):
+        raise ValueError("its variants differ in their inputs")
+    return replace(first, others=tuple(others))
+
+
+def _variant(
+    manifest: Any, members: dict[str, memoryview], folder: str, keys: Mapping[str, str], tensors: Mapping[str, Any]
+) -> Artifact:
     codes = enumerate(manifest["objects"])
-    constants = tuple(Constant(_text(name), tensors[name]) for name, _ in manifest["constants"])
+    constants = tuple(Constant(_text(name), tensors[keys[digest]]) for name, digest in manifest["constants"])
     inputs, outputs = (tuple(map(_port, manifest[side])) for side in ("inputs", "outputs"))
     return Artifact(
         name=_text(manifest["name"]),
@@ -160,9 +204,11 @@ def _assembled(manifest: Any, members: dict[str, memoryview]) -> Artifact:
         outputs=outputs,
         symbols=tuple(map(_text, manifest["symbols"])),
         counters=_count(manifest["counters"]),
-        objects=tuple(CodeObject(_text(t), tuple(map(_text, f)), bytes(members.pop(f"objects/{k}.o"))) for k, (t, f, _) in codes),
+        objects=tuple(
+            CodeObject(_text(t), tuple(map(_text, f)), bytes(members.pop(f"{folder}objects/{k}.o"))) for k, (t, f, _) in codes
+        ),
         constants=constants,
-        texts={stage: str(members.pop(f"texts/{stage}.tc"), "utf-8") for stage in manifest["texts"]},
+        texts={stage: str(members.pop(f"{folder}texts/{stage}.tc"), "utf-8") for stage in manifest["texts"]},
         report=dict(manifest["report"]),
         nodes=tuple(map(_text, manifest["nodes"])),
         defaults=_defaults(manifest["defaults"], {p.name for p in inputs}, {c.name for c in constants}),

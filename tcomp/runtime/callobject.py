@@ -1,7 +1,8 @@
 """Calls of a compiled program: `build` makes the callable behind `f(x, y)`, `call` is the same by ctypes.
 
 The callable of `build` takes exactly the arrays that the program was compiled for (C-contiguous, aligned, of the right
-dtype and shape; shapes bind symbols) and returns a new array, or a tuple of them. For everything else, and where the
+dtype and shape; shapes bind symbols) and returns a new array, or a tuple of them. It may have several variants of a program,
+of which it runs the first that takes the sizes. For everything else, and where the
 program reports a fault, it returns `NotImplemented`: the caller then makes the inputs fit, uses `call`, and raises what
 its status word says. Results live in blocks of the allocator and go back to it with the last reference.
 """
@@ -9,13 +10,14 @@ its status word says. Results live in blocks of the allocator and go back to it 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tcomp import forks
+from tcomp.ir import artifact
 from tcomp.ir.artifact import FRAME_SLOTS, Port
 from tcomp.ir.dtype import ALL, to_numpy
 from tcomp.runtime import cpython, memory, pool
@@ -49,6 +51,16 @@ class CallSpec:
         assert self.sizes is None or len(self.sizes) == self.plan_slots
 
     @property
+    def bound(self) -> tuple[str, ...]:
+        """What the table of symbols holds, in order."""
+        return artifact.bound(self.inputs, self.symbols)
+
+    @property
+    def frame_slots(self) -> int:
+        """Slots of what a call keeps on its stack: the frame, and the tables that it names."""
+        return FRAME_SLOTS + len(self.bound) + self.plan_slots + len(self.inputs) + len(self.outputs)
+
+    @property
     def plan_slots(self) -> int:
         """Slots of the plan's table: two sizes and every dimension of every output."""
         return 2 + sum(len(port.shape) for port in self.outputs)
@@ -60,15 +72,29 @@ def available() -> bool:
 
 
 @forks.whole()
-def build(spec: CallSpec) -> Callable[..., Any]:
-    """The callable of a program: positional arrays in; an array, a tuple of arrays or NotImplemented out.
+def build(spec: CallSpec, *others: CallSpec) -> Callable[..., Any]:
+    """The callable of a program: positional arrays in; an array, a tuple of arrays or NotImplemented out. others: variants of it,
+    which have the same inputs but for their sizes, in the order in which they are tried."""
+    specs = (spec, *others)
+    if not available() or not all(map(_binds_all, specs)):
+        return _fallback(specs)
+    most = max(s.frame_slots for s in specs)
+    following, kept = 0, []
+    for s in reversed(specs):
+        descriptor, parts = _descriptor(s, most, following)
+        following = descriptor.ctypes.data
+        kept += [s, descriptor, parts]
+    return cpython.function_over(following, tuple(kept))
 
-    Dimensions of inputs that are expressions are left to the slow path: such a program always answers NotImplemented.
-    """
-    if not available() or not _binds_all(spec):
-        return _fallback(spec)
-    descriptor, parts = _descriptor(spec)
-    return cpython.function_over(descriptor.ctypes.data, (spec, descriptor, parts))
+
+def choose(specs: Sequence[CallSpec], shapes: list[tuple[int, ...]]) -> int:
+    """Which of a program's variants takes inputs of these shapes: the number of the first, or of the last where none does."""
+    return next((k for k, spec in enumerate(specs) if _takes(spec, shapes)), len(specs) - 1)
+
+
+def _takes(spec: CallSpec, shapes: list[tuple[int, ...]]) -> bool:
+    symbols = bind(spec, shapes)
+    return symbols is not None and _plan(spec, *_tables(spec, symbols)) == 0
 
 
 def call(spec: CallSpec, inputs: list[np.ndarray]) -> tuple[int, list[np.ndarray]]:
@@ -79,8 +105,7 @@ def call(spec: CallSpec, inputs: list[np.ndarray]) -> tuple[int, list[np.ndarray
     symbols = bind(spec, [array.shape for array in inputs])
     if symbols is None:
         raise ValueError("shapes that do not fit the program")
-    values = np.array([*symbols, 0], np.int64)
-    sizes = np.array(spec.sizes or [0] * spec.plan_slots, np.int64)
+    values, sizes = _tables(spec, symbols)
     status = _plan(spec, values, sizes)
     if status:
         return status, []
@@ -88,10 +113,15 @@ def call(spec: CallSpec, inputs: list[np.ndarray]) -> tuple[int, list[np.ndarray
     return _run(spec, values, sizes, addresses)
 
 
-def bind(spec: CallSpec, shapes: list[tuple[int, ...]]) -> list[int] | None:
-    """The symbols' values that these shapes of the inputs give, or None where one does not fit.
+def _tables(spec: CallSpec, symbols: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The tables of symbols and of sizes, as the plan takes them."""
+    return np.array([*symbols, 0], np.int64), np.array(spec.sizes or [0] * spec.plan_slots, np.int64)
 
-    Dimensions that are expressions are not looked at; a symbol that no input has alone as a dimension is 0.
+
+def bind(spec: CallSpec, shapes: list[tuple[int, ...]]) -> list[int] | None:
+    """What these shapes of the inputs put into the table of symbols, or None where one does not fit.
+
+    Whether dimensions that are expressions are right is for the plan to say; a symbol that no input has alone is 0.
     """
     if len(shapes) != len(spec.inputs):
         return None
@@ -100,27 +130,26 @@ def bind(spec: CallSpec, shapes: list[tuple[int, ...]]) -> list[int] | None:
         if len(port.shape) != len(shape):
             return None
         for wanted, size in zip(port.shape, shape):
-            if isinstance(wanted, str) and wanted not in spec.symbols:
-                continue
             if (values.setdefault(wanted, size) if isinstance(wanted, str) else wanted) != size:
                 return None
-    return [values.get(symbol, 0) for symbol in spec.symbols]
+    return [values.get(name, 0) for name in spec.bound]
 
 
 def _binds_all(spec: CallSpec) -> bool:
-    """Whether every dimension of the inputs is a size or a symbol, and every symbol is bound by one."""
-    found = {d for port in spec.inputs for d in port.shape if isinstance(d, str)}
-    return found == set(spec.symbols)
+    """Whether the inputs bind every symbol."""
+    return {d for port in spec.inputs for d in port.shape}.issuperset(spec.symbols)
 
 
-def _fallback(spec: CallSpec) -> Callable[..., Any]:
-    dtypes = [_numpy_dtype(port) for port in spec.inputs]
-    checked = _binds_all(spec)
+def _fallback(specs: tuple[CallSpec, ...]) -> Callable[..., Any]:
+    dtypes = [_numpy_dtype(port) for port in specs[0].inputs]
+    checked = all(map(_binds_all, specs))
 
     def program(*arrays: Any) -> Any:
         if not checked or len(arrays) != len(dtypes) or not all(map(_fits, arrays, dtypes)):
             return NotImplemented
-        if bind(spec, [array.shape for array in arrays]) is None:
+        shapes = [array.shape for array in arrays]
+        spec = specs[choose(specs, shapes)]
+        if bind(spec, shapes) is None:
             return NotImplemented
         status, results = call(spec, list(arrays))
         if status:
@@ -140,8 +169,9 @@ def _numpy_dtype(port: Port) -> np.dtype:
     return to_numpy(ALL[port.dtype])
 
 
-def _descriptor(spec: CallSpec) -> tuple[np.ndarray, list[object]]:
-    """The slots that runtime/native/call.ll reads, and what they point to."""
+def _descriptor(spec: CallSpec, frame_slots: int, following: int) -> tuple[np.ndarray, list[object]]:
+    """The slots that runtime/native/call.ll reads, and what they point to. frame_slots: enough for all variants; following: the
+    address of the next variant's descriptor, or 0."""
     seen: set[str] = set()
     parts: list[object] = []
     inputs, outputs = [], []
@@ -157,20 +187,20 @@ def _descriptor(spec: CallSpec) -> tuple[np.ndarray, list[object]]:
     tables = [np.array([*table, 0], np.int64) for table in (spec.sizes or (), inputs, outputs)]
     static, records_in, records_out = (table.ctypes.data for table in tables)
     slots = [
-        spec.entry, spec.plan, spec.constants, len(spec.inputs), len(spec.outputs), len(spec.symbols),
+        spec.entry, spec.plan, spec.constants, len(spec.inputs), len(spec.outputs), len(spec.bound),
         spec.counters * _LINE, spec.threads, int(spec.release_gil), static, records_in, records_out, spec.plan_slots,
-        FRAME_SLOTS + len(spec.symbols) + spec.plan_slots + len(spec.inputs) + len(spec.outputs),
+        frame_slots, following,
     ]  # fmt: skip
     return np.array(slots, np.int64), [*parts, *tables]
 
 
 def _rule(spec: CallSpec, dimension: int | str, seen: set[str]) -> int:
-    """A dimension as call.ll checks it: a size, or the complement of 2 * symbol + (1 where it is bound already)."""
+    """A dimension as call.ll checks it: a size, or the complement of 2 * its place among the symbols + (1 if it is bound)."""
     if isinstance(dimension, int):
         return dimension
     again = dimension in seen
     seen.add(dimension)
-    return ~(2 * spec.symbols.index(dimension) + again)
+    return ~(2 * spec.bound.index(dimension) + again)
 
 
 def _plan(spec: CallSpec, values: np.ndarray, sizes: np.ndarray) -> int:

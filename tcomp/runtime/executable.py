@@ -1,9 +1,9 @@
 """A compiled program that can be called: `Executable`, made of an `Artifact` by `link`.
 
-A call first tries the native call object, which takes exactly what the program was compiled for. Where that declines, the
-values are taken one by one: made to fit where that loses nothing, else refused with an error that names the input. Inputs
-are never written; results belong to the caller. Any number of threads may call at once, and a call after a fault is like
-any other.
+A call first tries the native call object, which takes exactly what the program was compiled for, in the first of its variants
+that the sizes fit. Where that declines, the values are taken one by one: made to fit where that loses nothing, else refused
+with an error that names the input. Inputs are never written; results belong to the caller. Any number of threads may call at
+once, and a call after a fault is like any other.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ _FOUND = {
 
 
 def link(artifact: Artifact, assembly: Callable[[str], str] | None = None) -> Executable:
-    """The program of an artifact, its code for this machine linked into the process; `native.start` comes first.
+    """The program of an artifact, the code of all its variants linked into the process; `native.start` comes first.
 
     assembly: what `text("asm")` calls, from LLVM text. Raises TC0702 where there is no code for this machine, TC0701 where
     the code does not load.
     """
-    code = code_for_this_machine(artifact)
-    library = loader.load(code.data, (artifact.entry, f"{artifact.entry}_plan"))
-    return Executable(artifact, _call_spec(artifact, library), assembly)
+    placed: dict[int, np.ndarray] = {}
+    return Executable(artifact, tuple(_call_spec(variant, placed) for variant in artifact.variants), assembly)
 
 
 def code_for_this_machine(artifact: Artifact) -> CodeObject:
@@ -69,8 +68,12 @@ def _elf_machine(data: bytes) -> str:
     return next((name for name, code in _ELF_MACHINES.items() if code == number), "")
 
 
-def _call_spec(artifact: Artifact, library: loader.Library) -> CallSpec:
-    constants = [_aligned(c.data) for c in artifact.constants]
+def _call_spec(artifact: Artifact, placed: dict[int, np.ndarray]) -> CallSpec:
+    """A variant, loaded. placed: constants at aligned addresses, by their data's identity, which variants share."""
+    code = code_for_this_machine(artifact)
+    library = loader.load(code.data, (artifact.entry, f"{artifact.entry}_plan"))
+    constants = [placed[id(c.data)] if id(c.data) in placed else _aligned(c.data) for c in artifact.constants]
+    placed |= {id(c.data): there for c, there in zip(artifact.constants, constants)}
     table = np.array([*(a.ctypes.data for a in constants), 0], np.uint64)
     plan = library[f"{artifact.entry}_plan"]
     sizes = None if artifact.symbols else _static_sizes(artifact, plan)
@@ -106,6 +109,13 @@ def _static_sizes(artifact: Artifact, plan: int) -> tuple[int, ...] | None:
     out = np.zeros(2 + sum(len(p.shape) for p in artifact.outputs), np.int64)
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(plan)
     return None if function(None, out.ctypes.data) else tuple(out.tolist())
+
+
+def _fault(artifact: Artifact, status: int) -> Error:
+    """The error that a status word stands for."""
+    code, node = STATUS_CODES[status >> 32], status & 0xFFFFFFFF
+    place = artifact.nodes[node] if code != "TC0606" and node < len(artifact.nodes) else ""
+    return Error(code, _FOUND[code], place=place)
 
 
 class Report(dict[str, Any]):
@@ -145,9 +155,10 @@ def _report_lines(data: Any, indent: str) -> list[str]:
 class Executable:
     """A loaded program. `inputs` and `outputs` are its ports, in the order of a call's arguments and results."""
 
-    def __init__(self, artifact: Artifact, spec: CallSpec, assembly: Callable[[str], str] | None = None) -> None:
+    def __init__(self, artifact: Artifact, specs: tuple[CallSpec, ...], assembly: Callable[[str], str] | None = None) -> None:
+        """specs: of the artifact's variants, in their order."""
         self.artifact = artifact
-        self.spec = spec
+        self.specs = specs
         self._assembly = assembly
         constants = {c.name: c.data for c in artifact.constants}
         self._defaults = {name: constants[constant] for name, constant in artifact.defaults}
@@ -155,11 +166,11 @@ class Executable:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        return self.artifact.inputs
+        return self.artifact.widest.inputs
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        return self.artifact.outputs
+        return self.artifact.widest.outputs
 
     def __repr__(self) -> str:
         takes, gives = (", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in ports) for ports in (self.inputs, self.outputs))
@@ -170,7 +181,7 @@ class Executable:
         """The native call object, the shortest way: results as `__call__` gives them, or NotImplemented where the values do
         not fit at once or the call had a fault."""
         if self._program == self._first_call:
-            self._program = callobject.build(self.spec)
+            self._program = callobject.build(*self.specs)
         return self._program
 
     def __call__(self, *values: Any) -> Any:
@@ -188,7 +199,7 @@ class Executable:
 
     def _first_call(self, *values: Any) -> Any:
         """Stands for the native call object until it is needed."""
-        self._program = callobject.build(self.spec)
+        self._program = callobject.build(*self.specs)
         return self._program(*values)
 
     def _slow(self, values: tuple[Any, ...]) -> Any:
@@ -202,10 +213,11 @@ class Executable:
 
     def _checked_call(self, taken: list[np.ndarray]) -> Any:
         """The call whose errors are told: of shapes, and of the program itself."""
-        guards.check_shapes(self.inputs, [a.shape for a in taken], self.artifact.symbols)
-        status, results = callobject.call(self.spec, taken)
+        guards.check_shapes(self.inputs, [a.shape for a in taken], self.artifact.widest.symbols)
+        number = callobject.choose(self.specs, [a.shape for a in taken])
+        status, results = callobject.call(self.specs[number], taken)
         if status:
-            raise self._fault(status)
+            raise _fault(self.artifact.variants[number], status)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _taken(self, values: tuple[Any, ...]) -> list[np.ndarray]:
@@ -213,15 +225,9 @@ class Executable:
         given = guards.by_position(self.inputs, values, self._defaults)
         return [arrays.take(port, value) for port, value in zip(self.inputs, given)]
 
-    def _fault(self, status: int) -> Error:
-        """The error that a status word stands for."""
-        code, node = STATUS_CODES[status >> 32], status & 0xFFFFFFFF
-        nodes = self.artifact.nodes
-        place = nodes[node] if code != "TC0606" and node < len(nodes) else ""
-        return Error(code, _FOUND[code], place=place)
-
     def text(self, stage: str) -> str:
-        """The program's text at a stage: graph, tile, placed, reg, llvm, asm. Raises TC0105 for any other."""
+        """The text of the variant that is tried first, at a stage: graph, tile, placed, reg, llvm, asm. Raises TC0105 for any
+        other."""
         texts = self.artifact.texts
         if stage == "asm" and self._assembly is not None and "llvm" in texts:
             return self._assembly(texts["llvm"])
@@ -243,7 +249,9 @@ class Executable:
     def profile(self, *values: Any) -> Profile:
         """Time, bytes and flops of every launch on these inputs, on one thread; prints as a table."""
         self(*values)
-        return profile(self.artifact, self.spec, self._taken(values))
+        taken = self._taken(values)
+        number = callobject.choose(self.specs, [a.shape for a in taken])
+        return profile(self.artifact.variants[number], self.specs[number], taken)
 
     def save(self, path: str | Path) -> None:
         """Write the program as a `.tcomp` file; `tcomp.load` reads it."""

@@ -179,7 +179,7 @@ def edit(key, value):
 
 
 BAD = {
-    "another format": edit(["format"], 2),
+    "another format": edit(["format"], 3),
     "path as a stage": edit(["artifact", "texts", "../../evil"], "00"),
     "entry": edit(["artifact", "entry"], "system; rm"),
     "no list": edit(["artifact", "inputs"], 7),

@@ -12,7 +12,7 @@ import pytest
 
 from tcomp.ir.artifact import Port
 from tcomp.runtime import callobject, cpython, memory
-from tcomp.runtime.callobject import OUT_OF_MEMORY, CallSpec, build, call
+from tcomp.runtime.callobject import OUT_OF_MEMORY, CallSpec, bind, build, call, choose
 
 # `add`: out0 = a + b in chunks of 64, and out1 = a - b where there is a second output; fills its arena and scratch.
 # `keep_positive`: one output of the elements of a above 0, allocated by main. `fault`: status 1 << 32 | 5 if a[0] > 9.
@@ -293,9 +293,29 @@ def test_a_symbol_must_be_the_same_everywhere(code, make):
     assert program(np.zeros(5, "f4"), np.zeros(5, "f4")).shape == (5,)
 
 
-def test_expressions_of_inputs_are_left_to_the_slow_path(code, make):
-    spec = static(code, inputs=ports(("n",), ("2*n",)), symbols=("n",), plan=code["add_plan"], sizes=None)
-    assert make(spec)(np.zeros(5, "f4"), np.zeros(10, "f4")) is NotImplemented
+def test_sizes_of_expressions_are_put_behind_the_symbols(code, make):
+    spec = static(code, inputs=ports(("n",), ("2*n",), ("2*n",)), symbols=("n",), plan=code["add_plan"], sizes=None)
+    assert spec.bound == ("n", "2*n") and bind(spec, [(5,), (10,), (10,)]) == [5, 10]
+    assert bind(spec, [(5,), (10,), (11,)]) is None
+    assert make(spec)(np.zeros(5, "f4"), np.zeros(10, "f4"), np.zeros(11, "f4")) is NotImplemented
+
+
+def test_variants_are_tried_in_turn(code, make):
+    """The first that takes the sizes runs; a plan that refuses is a variant that does not take them."""
+    few, many = static(code, n=3), static(code, "both", n=1000, results=2)
+    program = make(few, symbolic(code), many)
+    a, b = np.ones(3, "f4"), np.ones(1000, "f4")
+    assert np.array_equal(program(a, a), a + a)
+    assert program(np.ones(5, "f4"), np.ones(5, "f4")).shape == (5,)  # the second, whose plan refuses 13
+    assert program(np.ones(13, "f4"), np.ones(13, "f4")) is NotImplemented
+    assert len(make(few, many)(b, b)) == 2 and make(few, many)(a, a).shape == (3,)
+    assert [choose((few, symbolic(code), many), [(k,), (k,)]) for k in (3, 5, 13)] == [0, 1, 2]
+
+
+def test_a_fault_ends_the_search(code, make):
+    first, second = static(code, "fault", n=100), static(code, n=100)
+    a = np.full(100, 10, "f4")
+    assert make(first, second)(a, a) is NotImplemented
 
 
 def test_faults_are_not_implemented_and_have_a_status(code, make):

@@ -31,8 +31,8 @@ def fast_code(monkeypatch):
 
 def compiled(func: Func, threads: int = 4) -> Executable:
     exe = Compiler(use_cache=False)(func, Options())
-    object.__setattr__(exe.spec, "threads", threads)
-    object.__setattr__(exe.spec, "release_gil", True)
+    object.__setattr__(exe.specs[0], "threads", threads)
+    object.__setattr__(exe.specs[0], "release_gil", True)
     return exe
 
 

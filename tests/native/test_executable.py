@@ -214,7 +214,7 @@ def test_defaults_may_be_left_out(static):
     np.testing.assert_array_equal(static(x), x + 10 - k)
     np.testing.assert_array_equal(static.run({"x": x})["out"], x + 10 - k)
     np.testing.assert_array_equal(static.run({"x": x, "w": x})["out"], 2 * x - k)
-    assert static.spec.threads == 1 and not static.spec.release_gil and static.spec.sizes is not None
+    assert static.specs[0].threads == 1 and not static.specs[0].release_gil and static.specs[0].sizes is not None
 
 
 def test_the_native_call_declines_what_does_not_fit(exe):

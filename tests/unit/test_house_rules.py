@@ -31,10 +31,11 @@ MAY_IMPORT = {
     "checking": BASE,  # what happens between passes, for the driver
     "driver": COMPILER | {"checking"},
     "testing": COMPILER | {"driver"},
-    "api": COMPILER | {"driver"},  # what `__init__` shows
+    "variants": COMPILER | {"driver"},
+    "api": COMPILER | {"driver", "variants"},  # what `__init__` shows
     "numpy": {"frontend"},  # public names, like `__init__`
-    "__init__": COMPILER | {"driver", "api", "numpy"},
-    "cli": COMPILER | {"driver", "api", "testing", "__init__"},
+    "__init__": COMPILER | {"driver", "variants", "api", "numpy"},
+    "cli": COMPILER | {"driver", "variants", "api", "testing", "__init__"},
     "__main__": {"cli"},
 }
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600

@@ -14,12 +14,12 @@ from tcomp.codegen.llvm.builder import ModuleBuilder
 from tcomp.codegen.llvm.compile import CpuTarget, compile_text
 from tcomp.codegen.llvm.kernel import emit_kernel
 from tcomp.codegen.llvm.main import MainCode, emit_main
-from tcomp.ir import index
+from tcomp.ir import index, layout
 from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Allocate, Branch, Kernel, Launch, Main, MainStmt, Repeat, bodies, flat
+from tcomp.ir.stmts import Allocate, Assert, Branch, Kernel, Launch, Main, MainStmt, Repeat, bodies, flat
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import call_work, launch_bytes, launch_flops
 
@@ -42,7 +42,7 @@ def build(
     work = _Work(program, plan or program, _later(main))
     constants = (*_constants(program, main), *(Constant(_default(name), np.asarray(a, order="C")) for name, a in defaults))
     operations = work.of_call(launch_flops)
-    moved = {"moved": work.of_call(launch_bytes), **_bytes(main, constants, data)}
+    moved = {"moved": work.of_call(launch_bytes), **_bytes(main, constants, data, code.scratch)}
     return Artifact(
         name=program.name,
         entry=code.entry,
@@ -53,7 +53,7 @@ def build(
         objects=(CodeObject(_target_name(machine), tuple(sorted(machine.features)), data),),
         constants=constants,
         texts={**texts, "llvm": text},
-        report={**report, "flops": operations, "bytes": moved, "launches": work.rows(main.body)},
+        report={**report, **_account(program, main), "flops": operations, "bytes": moved, "launches": work.rows(main.body)},
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
         flops=operations if isinstance(operations, int) else 0,
@@ -80,9 +80,23 @@ def _checked(program: Module) -> Main:
     return main
 
 
-def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes) -> dict[str, object]:
-    """What a program takes: memory of one call (an expression where sizes are symbolic), constants, code."""
-    return {"arena": _dimension(main.arena), "constants": sum(c.data.nbytes for c in constants), "code": len(data)}
+def _bytes(main: Main, constants: tuple[Constant, ...], data: bytes, scratch: int) -> dict[str, object]:
+    """What a program takes: memory of one call (an expression where sizes are symbolic), constants, code.
+
+    arena: of values between kernels; scratch: of each thread; call: the most that a call on one thread has at once, with its
+    results, which is not there where data decides about sizes."""
+    total: Dim = scratch
+    for size in (main.arena, *map(layout.size, main.outputs)):
+        total = index.add(total, size)
+    call = {} if main.sizes else {"call": _dimension(total)}
+    fixed = {"constants": sum(c.data.nbytes for c in constants), "code": len(data)}
+    return {"arena": _dimension(main.arena), "scratch": scratch, **call, **fixed}
+
+
+def _account(program: Module, main: Main) -> dict[str, object]:
+    """requires: what the sizes of a call must satisfy, and who asks."""
+    asked = [[index.show(s.cond), program.nodes[s.node]] for s in flat(main.body) if isinstance(s, Assert)]
+    return {"requires": asked}
 
 
 @dataclass(frozen=True, slots=True)

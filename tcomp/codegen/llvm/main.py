@@ -25,11 +25,13 @@ _MOST = float(1 << 46)  # bytes that no allocation reaches: larger sizes may not
 
 @dataclass(frozen=True, slots=True)
 class MainCode:
-    """entry: the function's name (`<entry>_plan` is the other). counters: lines. nodes: what status words number."""
+    """entry: the function's name (`<entry>_plan` is the other). counters: lines. nodes: what status words number. scratch: bytes
+    of each thread."""
 
     entry: str
     counters: int
     nodes: tuple[str, ...]
+    scratch: int = 0
 
 
 def emit_main(
@@ -41,7 +43,7 @@ def emit_main(
     scratch = -(-max((code.scratch for code in codes.values()), default=0) // _PAGE) * _PAGE
     nodes = _Plan(module, main, program.nodes).emit(entry, scratch)
     counters = Walk(module, program, main, codes).emit(entry, scratch, machine)
-    return MainCode(entry, counters, nodes)
+    return MainCode(entry, counters, nodes, scratch)
 
 
 # --- the plan of sizes ------------------------------------------------------------------------------
@@ -60,6 +62,7 @@ class _Plan:
         """Add the function to the module; the nodes, with those for the symbols."""
         for symbol in self._main.symbols:
             self._check_symbol(symbol)
+        self._check_expressions()
         for s in self._main.body:
             if isinstance(s, Assert) and set(self._main.symbols).issuperset(index.symbols([s.cond])):
                 self._check(self._dims.value(s.cond), s.node)
@@ -92,6 +95,17 @@ class _Plan:
             self._require(condition, _REFUSED, len(self._nodes))
         if conditions:
             self._nodes.append(f"the size {symbol['name']} must be {_range_text(lo, hi, multiple)}")
+
+    def _check_expressions(self) -> None:
+        """The dimensions of inputs that are expressions, whose sizes the caller puts behind the symbols."""
+        known = {s["name"] for s in self._main.symbols}
+        dims = [(index.show(d), d, b.name) for b in self._main.inputs for d in b.shape if not isinstance(d, int)]
+        named = {text: (d, name) for text, d, name in dims if text not in known}
+        for k, (text, (expected, buffer)) in enumerate(named.items(), len(known)):
+            given = self._f.value(f"load i64, ptr {slot(self._f, '%symbols', k)}, align 8")
+            same = self._f.value(f"icmp eq i64 {given}, {self._dims.value(expected)}")
+            self._require(same, _REFUSED, len(self._nodes))
+            self._nodes.append(f"a dimension of {buffer} must be {text}")
 
     def _check_sizes(self) -> None:
         """Sizes that do not fit an i64 must not wrap around into sizes that do."""

@@ -38,30 +38,40 @@ declare ptr @memcpy(ptr, ptr, i64)
 declare ptr @memset(ptr, i32, i64)
 declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 
-; METH_FASTCALL: program(self, arguments, count).
+; METH_FASTCALL: program(self, arguments, count). Descriptors of variants are tried in turn; all have as many inputs.
 define internal ptr @call(ptr %self, ptr %arguments, i64 %count) nounwind {
+entry:
   %place = getelementptr i8, ptr %self, i64 16
-  %d = load ptr, ptr %place, align 8
-  %inputs = call i64 @slot(ptr %d, i64 3)
+  %first = load ptr, ptr %place, align 8
+  %inputs = call i64 @slot(ptr %first, i64 3)
   %as_many = icmp eq i64 %count, %inputs
   br i1 %as_many, label %frame, label %refuse
 
 frame:
-  %symbols = call i64 @slot(ptr %d, i64 5)
-  %planned = call i64 @slot(ptr %d, i64 12)
-  %slots = call i64 @slot(ptr %d, i64 13)
+  %slots = call i64 @slot(ptr %first, i64 13)
   %f = alloca i64, i64 %slots, align 64
   %s = getelementptr i64, ptr %f, i64 11
+  br label %look
+
+look:
+  %d = phi ptr [ %first, %frame ], [ %following, %other ]
+  %symbols = call i64 @slot(ptr %d, i64 5)
+  %planned = call i64 @slot(ptr %d, i64 12)
   %sizes = getelementptr i64, ptr %s, i64 %symbols
   %in = getelementptr i64, ptr %sizes, i64 %planned
   %out = getelementptr i64, ptr %in, i64 %inputs
   %dims = getelementptr i64, ptr %sizes, i64 2
   %fit = call i1 @take_inputs(ptr %d, ptr %arguments, ptr %in, ptr %s)
-  br i1 %fit, label %plan, label %refuse
+  br i1 %fit, label %plan, label %other
+
+other:
+  %following = call ptr @pointer(ptr %d, i64 14)
+  %none_left = icmp eq ptr %following, null
+  br i1 %none_left, label %refuse, label %look
 
 plan:
   %known = call i1 @plan(ptr %d, ptr %s, ptr %sizes)
-  br i1 %known, label %reserve, label %refuse
+  br i1 %known, label %reserve, label %other
 
 reserve:
   %space = call ptr @fill_frame(ptr %d, ptr %f, ptr %sizes)

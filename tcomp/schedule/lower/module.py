@@ -139,7 +139,8 @@ class Program:
         return self.checked.index(n)
 
     def place(self, n: Node) -> str:
-        return f"{n.op} " + ", ".join(map(str, self.func.locs.of(n)))
+        what = "a broadcast, in which sizes must be equal or 1:" if n.op == "stretch" else n.op
+        return f"{what} " + ", ".join(map(str, self.func.locs.of(n)))
 
     def realise(self, nodes: Iterable[Node], how: str) -> None:
         """Note for the report how nodes of the graph were realised."""

@@ -1,0 +1,153 @@
+"""Programs with variants: sizes that meet in a broadcast may turn out equal or 1; one artifact, every size right, nothing
+compiled after the first call."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import tcomp
+from tcomp import trace
+from tcomp.errors import Error
+
+SIZES = [(3, 3), (1, 5), (7, 1), (1, 1), (0, 0), (0, 1), (1, 0), (65, 65), (64, 1), (300, 300)]
+
+
+def centred(x, y):
+    s = x + y
+    return s - s.mean(axis=0, keepdims=True), x.sum() * y
+
+
+def arrays(n, m, columns=5):
+    rng = np.random.default_rng(n * 100 + m)
+    return rng.standard_normal((n, columns), np.float32), rng.standard_normal((m, columns), np.float32)
+
+
+def expected(x, y):
+    s = x + y
+    return s - (s.mean(0, keepdims=True) if len(s) else s), x.sum() * y
+
+
+def check(program, n, m):
+    x, y = arrays(n, m)
+    for got, want in zip(program(x, y), expected(x, y), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def exe():
+    return tcomp.compile(centred, tcomp.spec("f32[n, 5]"), tcomp.spec("f32[m, 5]"), use_cache=False)
+
+
+@pytest.mark.parametrize("n,m", SIZES)
+def test_every_size_is_right(exe, n, m):
+    check(exe, n, m)
+    x, y = arrays(n, m)
+    for got, want in zip(exe(np.asfortranarray(x), y[::1]), exe(x, y), strict=True):  # by the slow path
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("n,m", [(3, 5), (0, 5), (5, 0), (2, 4)])
+def test_sizes_that_do_not_broadcast_are_refused(exe, n, m):
+    with pytest.raises(Error, match=r"(?s)TC0605.*a broadcast.*test_variants.py"):
+        exe(*arrays(n, m))
+    with pytest.raises(Error, match=r"(?s)TC0601.*\(m, 5\)"):
+        exe(arrays(3, 3)[0], np.zeros((3, 4), np.float32))
+
+
+def test_the_inputs_are_those_of_all_variants(exe):
+    assert [p.shape for p in exe.inputs] == [("n", 5), ("m", 5)]
+    assert len(exe.artifact.variants) == 2 and [p.shape for p in exe.artifact.inputs] == [("n", 5), ("n", 5)]
+
+
+def test_equal_sizes_run_what_is_compiled_for_them(exe):
+    """The first variant is the program as it would be with one symbol."""
+    alone = tcomp.compile(centred, tcomp.spec("f32[n, 5]"), tcomp.spec("f32[n, 5]"), use_cache=False)
+    assert exe.text("tile") == alone.text("tile") and "(1 <" not in exe.text("tile")
+    assert "(1 < m)" in exe.artifact.widest.texts["tile"]
+
+
+def test_the_report_says_what_became_of_dimensions(exe):
+    report = exe.report()
+    assert [row[:2] for row in report["dimensions"]] == [["n", "symbolic"], ["m", "symbolic"], ["m", "n"]]
+    assert "broadcast" in report["dimensions"][2][2] and "test_variants.py" in report["dimensions"][2][3]
+    assert [row[1] for row in report["variants"]] == ["m = n", "all other sizes"]
+
+
+def test_files_and_the_cache_hold_all_variants(exe, tmp_path, monkeypatch):
+    exe.save(tmp_path / "m.tcomp")
+    for native in (True, False):
+        loaded = tcomp.load(tmp_path / "m.tcomp", native=native)
+        for n, m in ((3, 3), (1, 5), (7, 1)):
+            check(loaded, n, m)
+    monkeypatch.setenv("TCOMP_CACHE", "1")
+    monkeypatch.setenv("TCOMP_CACHE_DIR", str(tmp_path / "cache"))
+    for _ in range(2):
+        cached = tcomp.compile(centred, tcomp.spec("f32[n, 5]"), tcomp.spec("f32[m, 5]"))
+        check(cached, 1, 5)
+        check(cached, 5, 5)
+
+
+def test_constants_are_there_once(tmp_path):
+    w = np.random.default_rng(0).standard_normal((1000, 1000), np.float32)
+    exe = tcomp.compile(lambda x, y: (x + y) @ w, tcomp.spec("f32[n, 1000]"), tcomp.spec("f32[m, 1000]"), use_cache=False)
+    first, second = ({id(c.data) for c in a.constants} for a in exe.artifact.variants)
+    assert first == second
+    exe.save(tmp_path / "m.tcomp")
+    assert (tmp_path / "m.tcomp").stat().st_size < 1.5 * w.nbytes
+    loaded, x = tcomp.load(tmp_path / "m.tcomp"), np.ones((4, 1000), np.float32)
+    np.testing.assert_allclose(loaded(x, x[:1]), (x + x[:1]) @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_threads_may_call_any_variant(exe):
+    faults = []
+
+    def calls(k):
+        try:
+            for n, m in SIZES * 5:
+                check(exe, n, m)
+        except AssertionError as e:
+            faults.append(e)
+
+    threads = [threading.Thread(target=calls, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not faults
+
+
+def test_jit_compiles_both_once():
+    calls = []
+
+    @tcomp.jit(dynamic={"x": {0: "n"}, "y": {0: "m"}})
+    def f(x, y):
+        calls.append(1)
+        return x * y + x
+
+    compiled = []
+    with trace.listening(lambda kind, data: compiled.append(data["name"]) if kind == "pass" else None):
+        for n, m in SIZES:
+            x, y = arrays(n, m)
+            np.testing.assert_array_equal(f(x, y), x * y + x)
+            assert compiled.count("lower") == 2
+    assert len(calls) == 2 and len(f.programs()) == 1
+
+
+def test_matrices_meet_in_batches():
+    f = tcomp.compile(lambda a, b: a @ b, tcomp.spec("f32[n, 4, 8]"), tcomp.spec("f32[m, 8, 6]"), use_cache=False)
+    rng = np.random.default_rng(0)
+    for n, m in SIZES:
+        a, b = rng.standard_normal((n, 4, 8), np.float32), rng.standard_normal((m, 8, 6), np.float32)
+        np.testing.assert_allclose(f(a, b), a @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_three_sizes_meet():
+    specs = [tcomp.spec(f"f32[{d}, 3]") for d in ("a", "b", "c")]
+    f = tcomp.compile(lambda x, y, z: np.maximum(x + y, z) * x, *specs, use_cache=False)
+    for sizes in ((4, 4, 4), (1, 4, 4), (4, 1, 4), (4, 4, 1), (1, 1, 4), (4, 1, 1), (1, 1, 1), (0, 1, 1), (1, 1, 0)):
+        x, y, z = (np.random.default_rng(k).standard_normal((d, 3), np.float32) for k, d in enumerate(sizes))
+        np.testing.assert_array_equal(f(x, y, z), np.maximum(x + y, z) * x)
+    with pytest.raises(Error, match="TC0605"):
+        f(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32), np.zeros((4, 3), np.float32))
