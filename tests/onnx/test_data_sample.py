@@ -1,4 +1,4 @@
-"""Grids and unpooled images whose sizes are data."""
+"""Grids, unpooled images and images of columns whose sizes are data."""
 
 import numpy as np
 import pytest
@@ -63,3 +63,57 @@ def test_unpooled_into_any_shape():
             want[np.unravel_index(place, (1, 2, 4, 6))] = v
         np.testing.assert_array_equal(exe.run({"x": x, "at": at, "shape": np.array(shape)})["y"], want)
     compare(m, {"x": x, "at": at, "shape": np.array((1, 2, 4, 6))})
+
+
+def columns(r, known=(), **attributes):
+    node = h.make_node("Col2Im", ["x", "image", "block"], ["y"], **attributes)
+    inputs = [value("x", ("n", "rows", "windows")), *(value(n, (r,), T.INT64) for n in ("image", "block") if n not in known)]
+    m = model([node], inputs, [value("y", None)], known)
+    m.opset_import[0].version = 18
+    return m
+
+
+def summed(x, image, block, strides, dilations, pads):
+    """The operator by its text, window by window."""
+    r = len(image)
+    out = np.zeros((x.shape[0], x.shape[1] // int(np.prod(block)), *(d + a + b for d, a, b in zip(image, pads, pads[r:]))))
+    last = [d + pads[k] + pads[k + r] - (block[k] - 1) * dilations[k] for k, d in enumerate(image)]
+    counts = [len(range(0, n, s)) for n, s in zip(last, strides)]
+    apart = x.reshape(x.shape[0], out.shape[1], *block, *counts)
+    for at in np.ndindex(*block, *counts):
+        pixel = tuple(w * a + k * s for w, k, a, s in zip(at, at[r:], dilations, strides))
+        out[(..., *pixel)] += apart[(..., *at)]
+    return out[(..., *(slice(a, a + d) for d, a in zip(image, pads)))]
+
+
+WINDOWS = [
+    ((1, 1), (1, 1), (0, 0, 0, 0)),
+    ((2, 3), (1, 1), (1, 0, 1, 2)),
+    ((2, 4), (3, 2), (2, 1, 0, 1)),
+    ((3, 2), (3, 2), (0, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("strides", "dilations", "pads"), WINDOWS)
+def test_columns_of_any_block(strides, dilations, pads):
+    attributes = {"strides": strides, "dilations": dilations, "pads": pads}
+    exe = tcomp.compile(columns(2, **attributes))
+    for n, channels, image, block in ((2, 3, (9, 8), (2, 3)), (1, 1, (10, 12), (1, 1)), (1, 2, (11, 9), (3, 2))):
+        last = [d + pads[k] + pads[k + 2] - (block[k] - 1) * dilations[k] for k, d in enumerate(image)]
+        windows = int(np.prod([len(range(0, v, s)) for v, s in zip(last, strides)]))
+        x = RNG.standard_normal((n, channels * int(np.prod(block)), windows)).astype(np.float32)
+        want = summed(x, image, block, strides, dilations, pads)
+        got = exe.run({"x": x, "image": np.array(image), "block": np.array(block)})["y"]
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        sizes = {"image": np.array(image), "block": np.array(block)}
+        np.testing.assert_array_equal(tcomp.compile(columns(2, sizes, **attributes)).run({"x": x})["y"], got)
+
+
+def test_columns_that_do_not_fit_fail_the_call():
+    exe = tcomp.compile(columns(1))
+    x = np.zeros((1, 3, 4), np.float32)
+    assert exe.run({"x": x, "image": np.array([6]), "block": np.array([3])})["y"].shape == (1, 1, 6)
+    for image, block in ((7, 3), (6, 2), (6, 0), (-1, 3)):
+        with pytest.raises(Error, match=r"(?s)TC0605.*Col2Im"):
+            exe.run({"x": x, "image": np.array([image]), "block": np.array([block])})

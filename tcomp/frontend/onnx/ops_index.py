@@ -10,7 +10,7 @@ from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
+from tcomp.ir.graph import broadcast, cast, full, reshape
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant, item
 
@@ -186,41 +186,3 @@ def chosen(c: Context, flags: Node) -> Node:
     room = full(0, dt.i64, (index.add(count, 1),))
     places = apply("scatter_elements", room, at, position((n,), 0), axis=0, monoid=None)
     return build.take(places, 0, 0, count)
-
-
-@operator("Col2Im", since=18)
-def col2im(c: Context, x: Node, image: Node, block: Node) -> Node:
-    """Columns added up where their windows overlap: zeros, then one addition for each place in the window."""
-    size = [int(v) for v in c.require_constant(image, "the image's shape").reshape(-1)]
-    window = [int(v) for v in c.require_constant(block, "the block's shape").reshape(-1)]
-    r = len(size)
-    strides, dilations = c.integers("strides", (1,) * r), c.integers("dilations", (1,) * r)
-    pads = c.integers("pads", (0,) * 2 * r)
-    counts = [(d + pads[k] + pads[k + r] - (window[k] - 1) * dilations[k] - 1) // strides[k] + 1 for k, d in enumerate(size)]
-    n, channels = x.type.shape[0], index.floordiv(x.type.shape[1], int(np.prod(window)))
-    columns = reshape(x, (n, channels, *window, *counts))
-    places = _places(size, window, strides, dilations, pads, counts)
-    flat = reshape(transpose(columns, range(columns.type.rank)), (n, channels, places.size))
-    kept = places.reshape(-1) >= 0
-    flat = apply("gather", flat, build.integers(int(k) for k in np.flatnonzero(kept)), axis=2)
-    at = broadcast(build.integers(int(p) for p in places.reshape(-1)[kept]), flat.type.shape, (2,))
-    zero = full(0, x.type.dtype, (n, channels, int(np.prod(size))))
-    return reshape(apply("scatter_elements", zero, at, flat, axis=2, monoid="add"), (n, channels, *size))
-
-
-def _places(
-    size: list[int],
-    window: list[int],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    pads: tuple[int, ...],
-    counts: list[int],
-) -> np.ndarray:
-    """The flat position in the image of each element of the columns; -1 in the padding."""
-    grid = np.indices((*window, *counts))
-    r, flat, inside = len(size), 0, True
-    for k, d in enumerate(size):
-        p = grid[k] * dilations[k] + grid[r + k] * strides[k] - pads[k]
-        inside = inside & (p >= 0) & (p < d)
-        flat = flat * d + p
-    return np.where(inside, flat, -1)

@@ -1,6 +1,9 @@
-"""Pooling: padding with the identity, sliding windows, a reduction over them. Windows run channels-last."""
+"""Pooling: padding with the identity, sliding windows, a reduction over them; their inverses. Windows run channels-last."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import channels_first, channels_last, scalar, with_scalar
@@ -212,3 +215,62 @@ def _moved_planes(positions: Node, small: build.Shape, target: build.Shape, c: C
         total = apply("add", total, _times(apply("rem", rest, size), scale))
         rest, scale = apply("quotient", rest, size), index.mul(scale, e)
     return total
+
+
+@operator("Col2Im", since=18)
+def col2im(c: Context, x: Node, image: Node, block: Node) -> Node:
+    """Columns added up where their windows overlap: every pixel adds up what the windows around it hold for it."""
+    size, block_size = c.sizes(image, "the image's shape"), c.sizes(block, "the block's shape", least=1)
+    r = len(size)
+    strides, dilations = c.integers("strides", (1,) * r), c.integers("dilations", (1,) * r)
+    pads = c.integers("pads", (0,) * 2 * r)
+    if any(len(v) != n for v, n in ((block_size, r), (strides, r), (dilations, r), (pads, 2 * r))) or min(strides, default=1) < 1:
+        raise c.broken(f"blocks of {len(block_size)} axes for an image of {r}, strides {strides}", "as many, positive strides")
+    counts = []
+    for d, b, s, a, low, high in zip(size, block_size, strides, dilations, pads[:r], pads[r:]):
+        room = index.sub(index.add(d, low + high), index.add(index.mul(index.sub(b, 1), a), 1))
+        counts.append(index.add(index.floordiv(room, s), 1))
+    n, area = x.type.shape[0], index.product(block_size)
+    channels = index.floordiv(x.type.shape[1], area)
+    columns = reshape(x, (n, channels, index.mul(area, index.product(counts))))
+    taps = [_taps(*axis) for axis in zip(size, block_size, counts, strides, dilations, pads[:r])]
+    place, there = _column_places(taps, block_size, counts)
+    found = apply("gather", columns, place, axis=2)
+    parts = apply("where", broadcast(there, found.type.shape, (2, 3)), found, scalar(0, found))
+    return reshape(build.reduce(parts, "add", (3,), False), (n, channels, *size))
+
+
+def _taps(size: Dim, block: Dim, count: Dim, stride: int, dilation: int, low: int) -> tuple[Node, Node, Node]:
+    """For each pixel along an axis its [pixels, taps]: the place in a window, which of the windows, and whether that is one.
+
+    A pixel p is place w of window k where p + low = k * stride + w * dilation: the w's that solve this are `period` apart.
+    """
+    common = gcd(stride, dilation)
+    period = stride // common
+    shape = (size, index.ceildiv(block, period))
+    from_start = with_scalar("add", position(shape, 0), low)
+    first = with_scalar("mul", with_scalar("floordiv", from_start, common), pow(dilation // common, -1, period))
+    place = apply("add", with_scalar("mod", first, period), with_scalar("mul", position(shape, 1), period))
+    rest = apply("sub", from_start, with_scalar("mul", place, dilation))
+    which = with_scalar("floordiv", rest, stride)
+    whole = with_scalar("eq", with_scalar("mod", rest, stride), 0)
+    inside = apply("and", _less(place, block), apply("and", with_scalar("ge", which, 0), _less(which, count)))
+    return place, which, apply("and", whole, inside)
+
+
+def _less(x: Node, d: Dim) -> Node:
+    return apply("lt", x, broadcast(build.dimension(d, x.type.dtype), x.type.shape, ()))
+
+
+def _column_places(taps: Sequence[tuple[Node, Node, Node]], block: build.Shape, counts: Sequence[Dim]) -> tuple[Node, Node]:
+    """[pixels, taps] of all axes together: the place in the columns, and whether there is one (else the place is 0)."""
+    r = len(taps)
+    shape = (*(t[0].type.shape[0] for t in taps), *(t[0].type.shape[1] for t in taps))
+    inner, outer, there = full(0, dt.i64, shape), full(0, dt.i64, shape), full(True, dt.bool_, shape)
+    for k, axis in enumerate(taps):
+        place, which, whether = (broadcast(v, shape, (k, r + k)) for v in axis)
+        inner, outer = apply("add", _times(inner, block[k]), place), apply("add", _times(outer, counts[k]), which)
+        there = apply("and", there, whether)
+    flat = apply("add", _times(inner, index.product(counts)), outer)
+    wide = (index.product(shape[:r]), index.product(shape[r:]))
+    return reshape(apply("where", there, flat, scalar(0, flat)), wide), reshape(there, wide)
