@@ -35,6 +35,14 @@ def axis_hits(c: Context, axes: Node, rank: int) -> Node:
     return hits
 
 
+def per_axis(hits: Node, values: Node, rest: int) -> Node:
+    """For each axis the one of `values` whose axis it is (see `axis_hits`), `rest` for an axis that is not named."""
+    count, rank = hits.type.shape
+    wide = broadcast(values, (count, rank), (0,))
+    found = apply("reduce", apply("where", hits, wide, build.scalar(0, wide)), monoid="add", axes=(0,))
+    return apply("where", apply("reduce", hits, monoid="or", axes=(0,)), found, build.scalar(rest, found))
+
+
 def split_axes(c: Context, x: Node, flags: Node) -> tuple[Node, tuple[Dim, ...], tuple[Dim, ...]]:
     """(x of shape (n_0, m_0, n_1, m_1, ...), the n's, the m's): n_i * m_i is the size of axis i of `x`; where flag i holds n_i
     is 1, else m_i is 1 (0 where the axis has no elements)."""

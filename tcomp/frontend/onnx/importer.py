@@ -44,6 +44,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_sample,
     ops_shape,
     ops_signal,
+    ops_slice,
     ops_text,
     ops_unique,
     protos,

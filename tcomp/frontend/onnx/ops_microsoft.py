@@ -13,7 +13,8 @@ from tcomp.frontend.onnx.ops_conv import convolution, with_bias
 from tcomp.frontend.onnx.ops_index import gather_nd
 from tcomp.frontend.onnx.ops_linear import gemm, matmul_of
 from tcomp.frontend.onnx.ops_pool import max_pool
-from tcomp.frontend.onnx.ops_shape import pad_operands, trilu
+from tcomp.frontend.onnx.ops_shape import trilu
+from tcomp.frontend.onnx.ops_slice import pad_operands
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, transpose

@@ -1,4 +1,4 @@
-"""Movement: reshapes, transposes, slices, joins, padding, and tensors made from shapes."""
+"""Movement: reshapes, transposes, joins, repetition, and tensors made from shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tcomp.frontend.onnx import build
-from tcomp.frontend.onnx.build import broadcast_shapes, slice_, spread, unify
+from tcomp.frontend.onnx.build import broadcast_shapes, spread, unify
 from tcomp.frontend.onnx.data_axes import axis_flags, kept_sizes, widened_sizes
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, element, operator
@@ -17,8 +17,6 @@ from tcomp.ir import index
 from tcomp.ir.graph import broadcast, broadcast_trailing, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
-
-FAR = 2**31 - 1  # slices to here or beyond mean "to the end"
 
 
 @operator("Constant")
@@ -97,15 +95,16 @@ def _copied(shape: Node, sizes: Sequence[Dim]) -> Node:
 
 
 def _determined(shape: Node, now: build.Shape) -> Node:
-    """`shape` with what is left in the place of -1; a number below 0 where that cannot be said."""
+    """`shape` with what is left in the place of -1; numbers below 0 where there is no such shape of as many elements."""
     free = build.with_scalar("eq", shape, -1)
-    factors = apply("where", free, build.scalar(1, shape), shape)
-    others = apply("reduce", factors, monoid="mul", axes=(0,))
     count = apply("reduce", cast(free, dt.i64), monoid="add", axes=(0,))
-    left = apply("floordiv", build.dimension(index.product(now), dt.i64), others)
-    clear = apply("and", build.with_scalar("ne", others, 0), build.with_scalar("le", count, 1))
-    left = apply("where", clear, left, build.scalar(-2, left))
-    return apply("where", free, broadcast(left, shape.type.shape, ()), shape)
+    total, none = build.dimension(index.product(now), dt.i64), full(-2, dt.i64, shape.type.shape)
+    others = apply("reduce", apply("where", free, build.scalar(1, shape), shape), monoid="mul", axes=(0,))
+    sizes = apply("where", free, broadcast(apply("floordiv", total, others), shape.type.shape, ()), shape)
+    same = apply("eq", apply("reduce", sizes, monoid="mul", axes=(0,)), total)
+    clear = build.with_scalar("eq", count, 0)
+    clear = apply("or", clear, apply("and", build.with_scalar("eq", count, 1), build.with_scalar("ne", others, 0)))
+    return apply("where", broadcast(apply("and", same, clear), shape.type.shape, ()), sizes, none)
 
 
 def quotient(c: Context, dims: Sequence[Dim], divisors: Sequence[Dim]) -> Dim:
@@ -182,99 +181,6 @@ def concat(c: Context, *xs: Node) -> Node:
         common = [a if k == axis else unify(a, b) for k, (a, b) in enumerate(zip(common, x.type.shape))]
     same = [build.relabel(x, tuple(d if k == axis else common[k] for k, d in enumerate(x.type.shape))) for x in xs]
     return build.concat(same, axis)
-
-
-@operator("Split")
-def split(c: Context, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
-    axis = c.axis(c.integer("axis", 0), x.type.rank)
-    given: Sequence[Dim] | None = c.integers("split", None) if sizes is None else c.dims(sizes, "the list of sizes")
-    parts = given if given is not None else _even(c, x.type.shape[axis])
-    if len(parts) < len(c.wanted):
-        raise c.broken(f"{len(parts)} parts for {len(c.wanted)} results", "one for each")
-    total: Dim = 0
-    for p in parts:
-        total = index.add(total, p)
-    unify(total, x.type.shape[axis])
-    out: list[Node] = []
-    start: Dim = 0
-    for p in parts:
-        out.append(build.take(x, axis, start, p))
-        start = index.add(start, p)
-    return tuple(out)
-
-
-def _even(c: Context, d: Dim) -> list[Dim]:
-    """Equal parts, the last one smaller where it does not divide."""
-    n = c.integer("num_outputs", len(c.wanted))
-    if n < len(c.wanted) or n > 1 << 16:
-        raise c.broken(f"num_outputs {n} for {len(c.wanted)} results", "the number of results")
-    size = index.ceildiv(d, n)
-    last = index.sub(d, index.mul(size, n - 1))
-    if isinstance(last, int) and last < 0:
-        raise c.broken(f"{n} parts of a size of {index.show(d)}", "parts that are not negative")
-    return [size] * (n - 1) + [last]
-
-
-@operator("Slice")
-def slice_attributes(c: Context, x: Node) -> Node:
-    starts, ends = c.integers("starts"), c.integers("ends")
-    return _slice(c, x, starts, ends, c.integers("axes", tuple(range(len(starts)))), (1,) * len(starts))
-
-
-@operator("Slice", since=10)
-def slice_operands(c: Context, x: Node, starts: Node, ends: Node, axes: Node | None = None, steps: Node | None = None) -> Node:
-    first, last = c.dims(starts, "the start"), c.dims(ends, "the end")
-    along = tuple(range(len(first))) if axes is None else tuple(c.require_constant(axes, "`axes`").reshape(-1).tolist())
-    by = (1,) * len(first) if steps is None else tuple(c.require_constant(steps, "`steps`").reshape(-1).tolist())
-    return _slice(c, x, first, last, along, by)
-
-
-def _slice(c: Context, x: Node, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]) -> Node:
-    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise c.broken(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, steps {list(steps)}", "one of each, no step 0")
-    begin: list[Dim] = [0] * x.type.rank
-    shape, step = list(x.type.shape), [1] * x.type.rank
-    c.axes(axes, x.type.rank)
-    for b, e, a, s in zip(starts, ends, axes, steps):
-        a = c.axis(a, x.type.rank)
-        begin[a], shape[a] = extent(shape[a], b, e, s)
-        step[a] = s
-    return slice_(x, begin, shape, [s if n != 1 else 1 for s, n in zip(step, shape)])
-
-
-def extent(d: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """(first position, count) of the slice start:end:step of a dimension; the position is inside where the count is not 0.
-    A start before the dimension is its first element, with negative steps too (there NumPy would take none)."""
-    if step > 0:
-        first, stop = _clamped(start, d, 0, None), _clamped(end, d, 0, d)
-        if step == 1 and stop == d and isinstance(start, int) and start < 0:
-            return first, index.minimum(d, -start)
-        return first, index.maximum(0, index.ceildiv(index.sub(stop, first), step))
-    top = index.sub(d, 1)
-    first, stop = _clamped(start, d, 0, top), _clamped(end, d, -1, top)
-    return first, index.maximum(0, index.ceildiv(index.sub(first, stop), -step))
-
-
-def _at_most(a: Dim, b: Dim) -> bool:
-    """Whether a <= b for certain."""
-    most = index.bounds(index.sub(a, b))[1]
-    return most is not None and most <= 0
-
-
-def _clamped(p: Dim, d: Dim, low: int, high: Dim | None) -> Dim:
-    """A position of a dimension: counted from the end if negative, then brought into low..high. Without `high` it may lie beyond:
-    the slice is empty then."""
-    if isinstance(p, int):
-        if p >= FAR:
-            return d if high is None else high
-        if p <= -FAR:
-            return low
-        p = p if p >= 0 else index.add(d, p)
-    elif index.sub(p, d) != -1:  # d - 1 is below 0 only where d is 0, and then it means 0 either way
-        p = index.add(p, index.mul(index.less(p, 0), d))
-    if high is None or (high == d and _at_most(p, d)):
-        return index.maximum(p, low)
-    return index.minimum(index.maximum(p, low), high)
 
 
 @operator("Shape")
@@ -357,7 +263,7 @@ def range_of(c: Context, start: Node, limit: Node, delta: Node) -> Node:
 
 def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
     known = c.constant if start.type.dtype.is_float else c.facts.dims
-    if any(known(x) is None for x in (start, limit, delta)) and not c.facts.nested:
+    if any(known(x) is None for x in (start, limit, delta)):
         return c.facts.data_size(_steps(start, limit, delta))
     if start.type.dtype.is_float:
         b, e, s = (float(c.require_constant(x, "a bound").reshape(())) for x in (start, limit, delta))
@@ -434,62 +340,3 @@ def space_to_depth(c: Context, x: Node) -> Node:
 def _check_blocks(c: Context, x: Node, b: int, dims: Sequence[Dim], by: int) -> None:
     if b <= 0 or x.type.rank < 3 or any(isinstance(d, int) and d % by for d in dims):
         raise c.broken(f"blocks of {b} of {x.type}", "sizes that the block divides")
-
-
-@operator("Pad")
-def pad_attributes(c: Context, x: Node) -> Node:
-    pads = c.integers("pads", None) or c.integers("paddings")
-    return _pad(c, x, pads, full(c.real("value", 0.0), x.type.dtype), tuple(range(x.type.rank)))
-
-
-@operator("Pad", since=11)
-def pad_operands(c: Context, x: Node, pads: Node, value: Node | None = None, axes: Node | None = None) -> Node:
-    over = tuple(range(x.type.rank))
-    if axes is not None:
-        over = tuple(c.axis(int(a), x.type.rank) for a in c.require_constant(axes, "`axes`").reshape(-1))
-    scalar = full(0, x.type.dtype) if value is None else reshape(value, ())
-    return _pad(c, x, c.dims(pads, "the padding"), scalar, over)
-
-
-def _pad(c: Context, x: Node, pads: Sequence[Dim], value: Node, axes: tuple[int, ...]) -> Node:
-    n, mode = len(axes), c.string("mode", "constant")
-    if len(pads) != 2 * n or mode not in ("constant", "edge", "reflect", "wrap"):
-        raise c.broken(f"{len(pads)} widths for {n} axes, mode {mode!r}", "two for each axis")
-    low: list[Dim] = [0] * x.type.rank
-    high: list[Dim] = [0] * x.type.rank
-    for k, a in enumerate(axes):
-        low[a], high[a] = pads[k], pads[k + n]
-    c.bounded([index.add(index.add(d, a), b) for d, a, b in zip(x.type.shape, low, high)])
-    if mode != "constant":
-        return _pad_by_position(x, low, high, mode)
-    cut = [[max(-w, 0) if isinstance(w, int) else 0 for w in side] for side in (low, high)]
-    grow = [tuple(max(w, 0) if isinstance(w, int) else w for w in side) for side in (low, high)]
-    x = build.crop(x, *cut)
-    return x if all(w == 0 for side in grow for w in side) else apply("pad", x, value, low=grow[0], high=grow[1])
-
-
-def _pad_by_position(x: Node, low: Sequence[Dim], high: Sequence[Dim], mode: str) -> Node:
-    """Every new element is a copy of one of `x`, axis by axis."""
-    for axis, (a, b) in enumerate(zip(low, high)):
-        if a == 0 and b == 0:
-            continue
-        d = x.type.shape[axis]
-        p = position((index.add(index.add(d, a), b),), 0)
-        p = apply("sub", p, broadcast(build.dimension(a, dt.i64), p.type.shape, ()))
-        x = apply("gather", x, _source(p, d, mode), axis=axis)
-    return x
-
-
-def _source(p: Node, d: Dim, mode: str) -> Node:
-    """The position inside a dimension that position `p` around it stands for."""
-
-    def wide(v: Dim) -> Node:
-        return broadcast(build.dimension(v, dt.i64), p.type.shape, ())
-
-    if mode == "edge":
-        return apply("min", build.with_scalar("max", p, 0), wide(index.sub(d, 1)))
-    if mode == "wrap":
-        return apply("mod", p, wide(d))
-    period = wide(index.mul(2, index.sub(d, 1)))
-    q = apply("mod", p, period)
-    return apply("min", q, apply("sub", period, q))
