@@ -8,7 +8,7 @@ from tcomp.frontend.onnx.ops_activation import in_wide
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, cast, full, reduce_keep, reshape
+from tcomp.ir.graph import broadcast, cast, reduce_keep, reshape
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
@@ -180,15 +180,3 @@ def lp_norm(c: Context, x: Node) -> Node:
     norm = reduce_keep(size, "add", (axis,))
     norm = norm if p == 1 else apply("sqrt", norm)
     return apply("where", with_scalar("eq", norm, 0), build.scalar(0, x), apply("div", x, norm))
-
-
-@operator("Dropout")
-def dropout(c: Context, x: Node, ratio: Node | None = None, training: Node | None = None) -> tuple[Node, ...]:
-    """The identity, and a mask of ones: training is refused."""
-    if training is not None:
-        known = c.require_constant(training, "the training mode")
-        drop = 0.5 if ratio is None else float(c.require_constant(ratio, "the ratio").reshape(()))
-        if bool(known.reshape(())) and drop != 0:
-            raise c.unsupported("random numbers of training mode")
-    mask = dt.bool_ if c.opset >= 10 else x.type.dtype
-    return x, full(1, mask, x.type.shape)

@@ -1,4 +1,4 @@
-"""Random numbers: RandomUniform, RandomNormal, their Likes, and Multinomial, from a generator in the GRAPH's own integers.
+"""Random numbers: RandomUniform, RandomNormal, their Likes, Multinomial, Dropout, from a generator in the GRAPH's own integers.
 
 Element k of a node's numbers is Threefry-2x32 with 20 rounds of the counter k under a key (Salmon, Moraes, Dror, Shaw: Parallel
 Random Numbers: As Easy as 1, 2, 3; SC 2011). The key is the `seed` attribute, or without one a hash of the node's place in the
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tcomp.frontend.onnx import build
+from tcomp.frontend.onnx import build, protos
 from tcomp.frontend.onnx.build import with_scalar
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
@@ -56,7 +56,8 @@ def _rotated(x: Node, bits: int) -> Node:
 
 def _key(c: Context) -> Words:
     if c.has("seed"):
-        bits = int(np.float32(c.real("seed")).view(np.uint32))
+        whole = c.attributes["seed"].type == protos.INT
+        bits = c.integer("seed") & 0xFFFFFFFF if whole else int(np.float32(c.real("seed")).view(np.uint32))
         first, second = full(bits, dt.u32), full(_SEEDED, dt.u32)
     else:
         first, second = full(_UNSEEDED, dt.u32), full(zlib.crc32(c.place.encode()), dt.u32)
@@ -159,3 +160,21 @@ def bernoulli(c: Context, p: Node) -> Node:
     """1 with probability p. (The function body of the onnx package has it the other way round; the text holds.)"""
     fraction = uniform(c, p.type.shape, dt.accumulator(p.type.dtype))
     return cast(apply("lt", fraction, cast(p, fraction.type.dtype)), c.dtype("dtype", p.type.dtype))
+
+
+@operator("Dropout")
+def dropout(c: Context, x: Node, ratio: Node | None = None, training: Node | None = None) -> tuple[Node, ...]:
+    """The identity and a mask of ones; in training mode zeros for a share `ratio` of the elements, the others made larger."""
+    mask = dt.bool_ if c.opset >= 10 else x.type.dtype
+    rate = full(0.5, dt.f32) if ratio is None else reshape(ratio, ())
+    on = full(False, dt.bool_) if training is None else reshape(training, ())
+    on = apply("and", on, with_scalar("ne", rate, 0))
+    if c.constant(on) is not None and not c.constant(on):
+        return x, full(1, mask, x.type.shape)
+    drawn = uniform(c, x.type.shape, dt.accumulator(x.type.dtype))
+    wide = drawn.type.dtype
+    off = broadcast(apply("not", on), x.type.shape, ())
+    kept = apply("or", off, apply("ge", drawn, broadcast(cast(rate, wide), x.type.shape, ())))
+    scale = apply("div", full(1, wide), apply("sub", full(1, wide), cast(rate, wide)))
+    larger = cast(apply("mul", cast(x, wide), broadcast(scale, x.type.shape, ())), x.type.dtype)
+    return apply("where", kept, apply("where", off, x, larger), build.scalar(0, x)), cast(kept, mask)
