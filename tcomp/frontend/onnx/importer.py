@@ -28,6 +28,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_microsoft,
     ops_microsoft_attention,
     ops_microsoft_cache,
+    ops_microsoft_experts,
     ops_microsoft_norm,
     ops_microsoft_quant,
     ops_ml_encoders,

@@ -164,7 +164,7 @@ def qgemm(
     return out if sy is None else quantized(out, sy, zy, zy.type.dtype if zy is not None else a.type.dtype)
 
 
-def _unpacked(packed: Node, bits: int) -> Node:
+def unpacked(packed: Node, bits: int) -> Node:
     """Bytes [..., n] as [..., n * 8 / bits] integers: the low bits come first."""
     each = 8 // bits
     shape = (*packed.type.shape, each)
@@ -181,7 +181,7 @@ def _zero_points(c: Context, zero: Node | None, bits: int, n: int, blocks: int) 
     if zero.type.dtype.is_float:
         return cast(reshape(zero, (n, blocks)), dt.f32)
     width = -(-blocks * bits // 8)
-    codes = _unpacked(reshape(zero, (n, width)), bits)
+    codes = unpacked(reshape(zero, (n, width)), bits)
     return cast(build.slice_(codes, (0, 0), (n, blocks)), dt.f32)
 
 
@@ -191,7 +191,7 @@ def weights_of_blocks(c: Context, packed: Node, scales: Node, zero: Node | None,
     if bits not in (2, 4, 8) or size < 1:
         raise c.unsupported(f"weights of {bits} bits in blocks of {size}")
     blocks = -(-k // size)
-    codes = cast(reshape(_unpacked(reshape(packed, (n, blocks, size * bits // 8)), bits), (n, blocks * size)), dt.f32)
+    codes = cast(reshape(unpacked(reshape(packed, (n, blocks, size * bits // 8)), bits), (n, blocks * size)), dt.f32)
     s, z = cast(reshape(scales, (n, blocks)), dt.f32), _zero_points(c, zero, bits, n, blocks)
     codes = build.slice_(codes, (0, 0), (n, k))
     s, z = (_of_places(v, groups, (n, k), size) for v in (s, z))
@@ -202,10 +202,10 @@ def _of_places(v: Node, groups: Node | None, shape: tuple[int, int], size: int) 
     """[N, K] from [N, blocks]."""
     if groups is not None:
         return apply("gather", v, build.relabel(groups, shape[1:]), axis=1)
-    return _repeated(v, 1, size, shape[1])
+    return repeated(v, 1, size, shape[1])
 
 
-def _repeated(v: Node, axis: int, size: int, count: Dim) -> Node:
+def repeated(v: Node, axis: int, size: int, count: Dim) -> Node:
     """Each element `size` times along `axis`, cut off after `count`."""
     shape = v.type.shape
     wide = broadcast(v, (*shape[: axis + 1], size, *shape[axis + 1 :]), tuple(a + (a > axis) for a in range(len(shape))))
@@ -245,10 +245,10 @@ def gather_block_quantized(c: Context, x: Node, at: Node, scales: Node, zero: No
     codes, s, z = (None if v is None else apply("gather", v, where, axis=gathered) for v in (x, scales, zero))
     assert codes is not None and s is not None
     if packed and bits < 8:
-        codes, z = _unpacked(codes, bits), None if z is None else _unpacked(z, bits)
+        codes, z = unpacked(codes, bits), None if z is None else unpacked(z, bits)
     axis = blocked + (at.type.rank - 1 if blocked > gathered else 0)
     wide, blocks = cast(codes, dt.f32), s.type.shape[axis]
     middle = full(2 ** (bits - 1) if packed else 0, dt.f32, s.type.shape)
     z = middle if z is None else cast(take(z, axis, 0, blocks), dt.f32)
-    s, z = (_repeated(v, axis, size, wide.type.shape[axis]) for v in (cast(s, dt.f32), z))
+    s, z = (repeated(v, axis, size, wide.type.shape[axis]) for v in (cast(s, dt.f32), z))
     return cast(apply("mul", apply("sub", wide, z), s), scales.type.dtype)
