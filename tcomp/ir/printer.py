@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -183,13 +184,18 @@ def node_names(params: tuple[Node, ...], results: tuple[Node, ...]) -> dict[Node
 
 def graph_symbols(func: Func) -> list[Node]:
     """Every symbol of a function: of its parameters, then of its nodes' types and attributes."""
-    found = dict.fromkeys((*func.symbols(), *func.sizes))
-    for n in deep_walk(func.results):
+    return list(dict.fromkeys((*func.symbols(), *func.sizes)) | used_symbols(func.results))
+
+
+def used_symbols(roots: Iterable[Node]) -> dict[Node, None]:
+    """Every symbol in the types, attributes and regions of what `roots` need."""
+    found: dict[Node, None] = {}
+    for n in deep_walk(roots):
         found.update(dict.fromkeys(s for r in regions(n).values() for s in r.sizes))
         types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
         found.update(dict.fromkeys(index.symbols(d for t in types for d in t.shape)))
         found.update(dict.fromkeys(index.symbols(_dims(tuple(v for _, v in n.attrs)))))
-    return list(found)
+    return found
 
 
 def _dims(value: Any) -> list[Node]:

@@ -104,17 +104,21 @@ def test_memory_comes_back():
     assert held() <= before
 
 
-def test_a_size_in_a_branch_or_turn_is_refused():
-    then = h.make_graph([h.make_node("NonZero", ["x"], ["a"])], "then", [], [value("a", None)])
-    other = h.make_graph([h.make_node("NonZero", ["z"], ["b"])], "other", [], [value("b", None)])
+def test_sizes_of_the_two_sides_of_a_branch():
+    then = h.make_graph([h.make_node("NonZero", ["x"], ["a"])], "then", [], [value("a", None, T.INT64)])
+    other = h.make_graph([h.make_node("NonZero", ["z"], ["b"])], "other", [], [value("b", None, T.INT64)])
     node = h.make_node("If", ["flag"], ["y"], then_branch=then, else_branch=other)
-    m = model([node], [value("flag", (), T.BOOL), value("x", (4,)), value("z", (4,))], [value("y", None)])
-    with pytest.raises(Error, match="TC0202"):
-        tcomp.compile(m)
+    m = model([node], [value("flag", (), T.BOOL), value("x", (4,)), value("z", (4,))], [value("y", None, T.INT64)])
+    x, z = np.array([0, 1, 0, 1], np.float32), np.array([0, 0, 3, 0], np.float32)
+    compare(m, *({"flag": np.array(f), "x": x, "z": z} for f in (True, False)))
 
 
-def test_sizes_that_only_data_could_make_equal_are_refused():
+def test_a_size_that_is_data_meets_another_in_a_broadcast():
     nodes = [h.make_node("NonZero", ["x"], ["at"]), h.make_node("Add", ["at", "z"], ["y"])]
-    m = model(nodes, [value("x", (4,)), value("z", (1, 3), T.INT64)], [value("y", None)])
-    with pytest.raises(Error, match=r"TC0202.*data"):
-        tcomp.compile(m)
+    exe = tcomp.compile(model(nodes, [value("x", (4,)), value("z", (1, 3), T.INT64)], [value("y", None)]))
+    z = np.array([[10, 20, 30]])
+    for x in ([1, 0, 1, 1], [0, 0, 5, 0]):
+        assert np.array_equal(exe(np.array(x, np.float32), z), np.array(np.nonzero(x)) + z)
+    for x in ([1, 1, 0, 0], [0, 0, 0, 0]):
+        with pytest.raises(Error, match=r"(?s)TC0605.*Add"):
+            exe(np.array(x, np.float32), z)

@@ -86,11 +86,11 @@ REFUSED = {
     "values of one size in all turns": lambda: counted(
         3, Region((HEIGHT, ROWS), (HEIGHT, ROWS, ROWS, HEIGHT), (SIZE,)), COUNT, X2, carried=2, gives=(STEP,)
     ),
-    "as many dimensions as it gives sizes": lambda: apply(
+    "equal types, but for 0 dimensions": lambda: apply(
         "cond", parameter("p", dt.bool_, ()), X, then=Region((P0,), (P0,)), orelse=Region((P0,), (reshape(P0, (3, 1)),))
     ),
     "their values as the last results": lambda: apply(
-        "cond", parameter("p", dt.bool_, ()), X, then=Region((P0,), (P0,)), orelse=Region((P0,), (P0,)), gives=(STEP,)
+        "cond", FLAG, X, then=Region((P0,), (P0,)), orelse=Region((P0,), (full(0.0, dt.f32, (2,)),)), gives=(STEP,)
     ),
     "an extent, or a condition": lambda: counted(None, DOUBLE, X),
     "a greatest number of steps": lambda: counted(

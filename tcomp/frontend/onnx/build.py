@@ -37,18 +37,23 @@ class Equal(Exception):
 
 def unify(a: Dim, b: Dim) -> Dim:
     """The dimension that two sizes are when they have to be equal. Raises `Equal` where a symbol has to become the other one,
-    `Error` (TC0203) where both are known and differ. Of two different expressions it is the shorter one: `relabel` asserts
-    them at run time."""
+    `Error` (TC0203) where both are known and differ. Of two different expressions, or where one is data, it is the shorter one:
+    `relabel` asserts them at run time."""
     if a == b:
         return a
     if isinstance(a, int) and isinstance(b, int):
         raise Error("TC0203", f"sizes {a} and {b}", "equal sizes")
-    for x, y in ((b, a), (a, b)):
+    for x, y in ((b, a), (a, b)) if not any(map(is_data, index.symbols([a, b]))) else ():
         if isinstance(x, Node) and x.op == "sym" and x not in index.symbols([y]):
             raise Equal(x, y)
         if isinstance(x, Node) and x.op == "sym" and (most := _cap(x, y)) is not None:
             raise Equal(x, index.symbol(x["name"], x["lo"], most, x["multiple"]))
     return min((a, b), key=lambda d: (isinstance(d, Node), len(index.show(d))))
+
+
+def is_data(symbol: Node) -> bool:
+    """Whether a symbol is a size that data gives (`Facts.symbol`)."""
+    return str(symbol["name"]).startswith("data__")
 
 
 def _cap(symbol: Node, other: Dim) -> int | None:
@@ -73,8 +78,9 @@ def _meet(a: Dim, b: Dim, shapes: tuple[Shape, ...]) -> Dim:
     if a == 1 or b == 1:
         return b if a == 1 else a
     noted = meetings.noted()
-    if noted is not None and any(index.equal(d, 1) != 0 for d in (a, b)):
-        return noted.met(a, b)
+    data = any(map(is_data, index.symbols([a, b])))
+    if noted is not None and (data or not noted.equal) and _may_stretch(a, b):
+        return noted.met(a, b, data)
     try:
         return unify(a, b)
     except Equal as found:
@@ -82,6 +88,12 @@ def _meet(a: Dim, b: Dim, shapes: tuple[Shape, ...]) -> Dim:
         raise
     except Error:
         raise Error("TC0203", f"shapes {' and '.join(map(show_shape, shapes))}", "shapes that broadcast") from None
+
+
+def _may_stretch(a: Dim, b: Dim) -> bool:
+    """Whether one of two sizes may be 1 where the other is not: not where it is the other one up to a limit."""
+    capped = any(isinstance(x, Node) and x.op == "sym" and _cap(x, y) not in (None, 0, 1) for x, y in ((a, b), (b, a)))
+    return not capped and any(index.equal(d, 1) != 0 for d in (a, b))
 
 
 def relabel(x: Node, shape: Shape) -> Node:

@@ -52,12 +52,11 @@ class Facts:
         self._terms: dict[Node, int] = {}
         self._dequantised: set[Node] = set()
         self._overridable = overridable
-        self._counters = 0
+        self._counters = self._symbols = 0
         self.sizes: dict[Node, Node] = {}  # symbols that data gives, by their values, in the order in which these are known
         self.required: set[Node] = set()  # those of them that are bound though no size is made of them: what must hold
         self.visit: Callable[[Node], None] | None = None  # sees every new node: notes where it comes from
         self.turns: list[Dim] = []  # counters of the loops around
-        self.nested = 0  # control statements around, in which no new size can come from data
 
     def array(self, x: Node) -> np.ndarray | None:
         """The elements of `x` where no input takes part."""
@@ -82,15 +81,28 @@ class Facts:
         self._counters += 1
         return index.symbol(f"step__{self._counters - 1}", 0, None if last is None else max(0, last - 1))
 
+    def symbol(self, least: int = 0, most: int | None = None) -> Node:
+        """A new symbol for a size that is data."""
+        self._symbols += 1
+        return index.symbol(f"data__{self._symbols - 1}", least, most)
+
+    def forget(self, count: int) -> list[tuple[Node, Node]]:
+        """Take the sizes that were found after the first `count`, which belong to the body that was imported meanwhile."""
+        found = list(self.sizes.items())[count:]
+        for value, _ in found:
+            del self.sizes[value]
+        return found
+
     def data_size(self, x: Node, most: int | None = None, least: int = 0) -> Dim:
         """What the one element of `x` is as a number from `least` to `most`: a symbol where it is data, one for each value."""
         value = self.settle(reshape(cast(x, dt.i64), ()))
         found = self.dims(value)
         if found is not None:
             return _within(found.item(), least, most)
-        if value not in self.sizes:
-            self.sizes[value] = index.symbol(f"data__{len(self.sizes)}", least, most)
-        symbol = self.sizes[value]
+        if most == least:
+            self.require(apply("eq", value, constant(np.asarray(least))))
+            return least
+        symbol = self.sizes.setdefault(value, self.symbol(least, most))
         if symbol["lo"] < least:
             self.require(apply("ge", value, constant(np.asarray(least))))
         if most is not None and (symbol["hi"] is None or symbol["hi"] > most):
@@ -98,10 +110,17 @@ class Facts:
         return symbol
 
     def require(self, holds: Node) -> None:
-        """The call fails with TC0605 unless the scalar `holds`: a number from 1 to 1 that is bound in any case."""
-        symbol = self.data_size(cast(holds, dt.i64), 1, 1)
-        if isinstance(symbol, Node):
-            self.required.add(symbol)
+        """The call fails with TC0605 unless the scalar `holds`: a number from 1 to 1, which is bound in any case."""
+        value = self.settle(cast(reshape(holds, ()), dt.i64))
+        found = self.dims(value)
+        if found is not None:
+            _within(found.item(), 1, 1)
+            return
+        symbol = self.sizes.setdefault(value, self.symbol(1, 1))
+        if symbol["lo"] < 1:
+            self.require(apply("ge", value, constant(np.asarray(1))))
+            return
+        self.required.add(symbol)
 
     def seen(self) -> frozenset[Node]:
         """The nodes of the program so far."""

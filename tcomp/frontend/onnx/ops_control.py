@@ -7,7 +7,7 @@ are tuples and None of the importer, never values of the GRAPH.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,13 @@ from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import apply
+from tcomp.ir.ops.control import differing
 from tcomp.ir.ops.table import MOVEMENT, OPS, POINTWISE, SOURCE
+from tcomp.ir.types import TensorType
 
 MAX_STEPS = 256  # of an unrolled loop
 FEW_STEPS = 2  # are unrolled
+NO_LIMIT = 1 << 31  # steps that no loop makes: exporters write the largest number where only a condition ends it
 CHEAP = 8  # operations of both branches of a choice that are computed in any case
 
 
@@ -33,25 +36,23 @@ def if_(c: Context, condition: Node) -> tuple[Value, ...]:
     known = c.constant(condition)
     if known is not None and known.size == 1:
         return tuple(c.branch(c.graph("then_branch" if known.reshape(()) else "else_branch"), ()))
-    before = c.facts.seen()
-    c.facts.nested += 1
+    before, count = c.facts.seen(), len(c.facts.sizes)
     try:
         sides = [c.branch(c.graph(name), ()) for name in ("then_branch", "else_branch")]
     except Equal as found:
         if isinstance(found.other, Node) and found.other.op == "sym":
             raise  # two dimensions that one branch needs to be equal are meant to be, whatever the condition
         raise c.unsupported(f"branches that only work where {found}, under a condition that depends on the inputs") from found
-    finally:
-        c.facts.nested -= 1
     if len(sides[0]) != len(sides[1]):
         raise c.broken(f"branches of {len(sides[0])} and {len(sides[1])} results", "equal numbers")
     then, orelse = (_tensors(c, side) for side in sides)
-    if any(a.type != b.type for a, b in zip(then, orelse)):
+    pairs = differing([x.type for x in then], [x.type for x in orelse])
+    if pairs is None:
         return tuple(_assumed(c, condition, v) for v in then)
     flag = reshape(condition, ())
-    if _is_cheap([*then, *orelse], before):
+    if not pairs and len(c.facts.sizes) == count and _is_cheap([*then, *orelse], before):
         return tuple(apply("where", broadcast(flag, a.type.shape, ()), a, b) for a, b in zip(then, orelse))
-    return regions.cond(flag, then, orelse, before)
+    return regions.cond(c, flag, then, orelse, before, count)
 
 
 def _assumed(c: Context, condition: Node, x: Node) -> Node:
@@ -59,7 +60,7 @@ def _assumed(c: Context, condition: Node, x: Node) -> Node:
     fits one rank. The sizes are checked when the program runs: the reshape has one element too few unless the condition holds."""
     sizes = c.facts.dims(condition)
     if sizes is None:
-        raise c.unsupported("branches of different types under a condition that depends on the inputs")
+        raise c.unsupported("branches of different ranks or element types under a condition that depends on the inputs")
     promise = sizes.reshape(-1)[0]
     return reshape(reshape(x, (*x.type.shape, index.equal(promise, 1))), x.type.shape)
 
@@ -81,9 +82,12 @@ def _is_cheap(results: Sequence[Node], before: frozenset[Node]) -> bool:
 
 @operator("Loop")
 def loop(c: Context, count: Node | None = None, condition: Node | None = None, *carried: Value) -> tuple[Value, ...]:
-    """A loop of the program; unrolled where it has few steps, or where it has to be (sequences, shapes that change)."""
+    """A loop of the program; unrolled where it has few steps, or where it has to be (sequences)."""
     limit = None if count is None else c.facts.dims(count)
     steps = None if limit is None else limit.reshape(-1)[0]
+    if isinstance(steps, int) and steps >= NO_LIMIT:
+        count = steps = None
+    known = len(c.facts.sizes)
     if isinstance(steps, int) and 0 < steps <= FEW_STEPS:
         return _unrolled(c, steps, condition, carried)
     try:
@@ -91,6 +95,7 @@ def loop(c: Context, count: Node | None = None, condition: Node | None = None, *
     except Error as fault:
         if fault.code != "TC0202":
             raise
+        c.facts.forget(known)
         try:
             return _unrolled(c, steps, condition, carried)
         except Error:
@@ -101,10 +106,11 @@ def _looped(
     c: Context, count: Node | None, steps: Dim | None, condition: Node | None, carried: Sequence[Value]
 ) -> tuple[Value, ...]:
     start, body = _tensors(c, carried), c.graph("body")
+    lines = len(body.output) - 1 - len(start)
     limit, extent = None, None if steps is None else index.maximum(steps, 0)
     if count is not None and steps is None:
         limit = cast(reshape(count, ()), dt.i64)
-        if not c.facts.nested:
+        if lines or not c.facts.turns:
             extent = c.facts.data_size(build.with_scalar("max", limit, 0))
             limit = None
     first = full(True, dt.bool_) if condition is None else reshape(condition, ())
@@ -117,25 +123,59 @@ def _looped(
     known = c.constant(first)
     if known is not None and not known:
         extent, limit, first = 0, None, full(True, dt.bool_)
-    if limit is None:
-        on = c.constant(turn(c.facts.counter(extent), tuple(start))[0])
-        always = on is not None and bool(on)
+    if limit is None and (lines or known is not None):
+        on, *made = _tried(c, lambda: turn(c.facts.counter(extent), tuple(start)))
+        always = c.constant(on) is not None and bool(c.constant(on))
         if always and extent is None:
             raise c.unsupported("a loop without end")
         if always and known is not None:
             return regions.loop(c, start, extent, lambda t, values: turn(t, values)[1:])
+        if lines and extent is None:
+            return _appending(c, first, start, [x.type for x in made[len(start) :]], turn)
 
     def guarded(counter: Node, values: tuple[Node, ...]) -> list[Node]:
         going, *results = turn(counter, values[2:])
-        if len(results) > len(start) and (extent is None or c.facts.nested > 1):
-            raise c.unsupported("values collected by a loop whose number of steps depends on data")
         return [_within(going, limit, index.add(counter, 1)), build.dimension(index.add(counter, 1), dt.i64), *results]
 
     before = [_within(first, limit, 0), build.dimension(0, dt.i64)]
     _, done, *results = regions.loop(c, [*before, *start], extent, guarded, True)
-    lines = results[len(start) :]
+    collected = results[len(start) :]
     made = c.facts.data_size(done) if lines else 0  # rows of steps that were not made are cut off
-    return (*results[: len(start)], *(build.take(line, 0, 0, made) for line in lines))
+    return (*results[: len(start)], *(build.take(line, 0, 0, made) for line in collected))
+
+
+def _tried(c: Context, turn: Callable[[], list[Node]]) -> list[Node]:
+    """The results of a body on what a loop begins with, to see what they are; nothing of it is kept."""
+    count, required = len(c.facts.sizes), set(c.facts.required)
+    try:
+        return turn()
+    finally:
+        c.facts.forget(count)
+        c.facts.required &= required
+
+
+def _appending(
+    c: Context, first: Node, start: Sequence[Node], lines: Sequence[TensorType],
+    turn: Callable[[Node, tuple[Node, ...]], list[Node]],
+) -> tuple[Node, ...]:  # fmt: skip
+    """A loop that only a condition ends: what it collects grows from turn to turn."""
+    if any(_is_new(c, d) for t in lines for d in t.shape):
+        raise c.unsupported("values collected by a loop whose sizes change from turn to turn")
+    none = [full(0, t.dtype, (0, *t.shape)) for t in lines]
+
+    def appended(counter: Node, values: tuple[Node, ...]) -> list[Node]:
+        _, *state = values
+        going, *results = turn(counter, tuple(state[: len(start)]))
+        rows = [reshape(x, (1, *x.type.shape)) for x in results[len(start) :]]
+        longer = [apply("concat", line, row, axis=0) for line, row in zip(state[len(start) :], rows)]
+        return [going, *results[: len(start)], *longer]
+
+    return regions.loop(c, [first, *start, *none], None, appended, True)[1:]
+
+
+def _is_new(c: Context, d: Dim) -> bool:
+    """Whether a size is known nowhere but in the body that was tried."""
+    return any(build.is_data(s) and s not in c.facts.sizes.values() for s in index.symbols([d]))
 
 
 def _within(going: Node, limit: Node | None, step: Dim) -> Node:

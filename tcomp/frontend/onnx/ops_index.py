@@ -176,8 +176,6 @@ def chosen(c: Context, flags: Node) -> Node:
     known, n = c.constant(flags), flags.type.shape[0]
     if known is not None:
         return build.integers(int(k) for k in np.flatnonzero(known))
-    if c.facts.nested:
-        raise c.unsupported("the number of results depends on the data of the inputs")
     ones = cast(flags, dt.i64)
     count = c.facts.data_size(apply("reduce", ones, monoid="add", axes=(0,)), n if isinstance(n, int) else None)
     before = build.with_scalar("sub", apply("scan", ones, monoid="add", axis=0, exclusive=False, reverse=False), 1)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.frontend.meetings import Meetings, noting
-from tcomp.frontend.onnx import protos, schemas
+from tcomp.frontend.onnx import protos, regions, schemas
 from tcomp.frontend.onnx.build import Equal
 from tcomp.frontend.onnx.facts import Facts, Frozen
 from tcomp.frontend.onnx.importer import Importer, Scope
@@ -28,7 +28,6 @@ from tcomp.ir import index
 from tcomp.ir.graph import Fate, Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import parameter
-from tcomp.ir.printer import graph_symbols
 from tcomp.ir.types import Sizes
 
 _ATTEMPTS = 256
@@ -81,18 +80,17 @@ class _Model:
             return general
         self.symbols = _Symbols(self.inputs, self.dims)
         try:
-            equal = self._settled(None)
+            equal = self._settled(Meetings(equal=True))
         except Error:
             if general is None:
                 raise
             return general
         return equal if general is None else replace(equal, others=(general,))
 
-    def _settled(self, noted: Meetings | None) -> Func:
-        """The function, once all is known that has to be. noted: where meetings go; without it, what meets is equal."""
+    def _settled(self, noted: Meetings) -> Func:
+        """The function, once all is known that has to be, and the meetings of the last attempt."""
         for _ in range(_ATTEMPTS):
-            if noted is not None:
-                noted.forget()
+            noted.forget()
             try:
                 with noting(noted):
                     return replace(self._attempt(), account=self.symbols.account())
@@ -152,12 +150,7 @@ class _Model:
 
 def _with_sizes(func: Func, sizes: Mapping[Node, Node], required: Set[Node]) -> Func:
     """`func` with the values of the sizes that are data, of those that it needs or that must be bound, as further results."""
-    found: list[tuple[Node, Node]] = []
-    needed = set(graph_symbols(func)) | required
-    for value, symbol in reversed(tuple(sizes.items())):  # a value needs only sizes that were known before it
-        if symbol in needed:
-            found.insert(0, (value, symbol))
-            needed.update(graph_symbols(replace(func, results=(value,))))
+    found = regions.needed_sizes(func.results, tuple(sizes.items()), required)
     values, symbols = tuple(v for v, _ in found), tuple(s for _, s in found)
     names = tuple(f"size {s['name']}" for s in symbols)
     return replace(func, results=func.results + values, result_names=func.result_names + names, sizes=symbols)

@@ -200,22 +200,20 @@ class Context:
 
     def size(self, x: Node, what: str, most: int | None = None, least: int = 0) -> Dim:
         """The one element of `x`, a number from `least` (to `most`), as a dimension: a symbol where it is data."""
-        self._may_be_data(x, what)
-        return self.facts.data_size(x, most, least)
+        self._may_be_data(x)
+        return self.facts.data_size(x, protos.MAX_BYTES if most is None else most, least)
 
     def require(self, holds: Node, what: str) -> None:
         """The call fails (TC0605) unless the boolean scalar `holds`. TC0203, that it is not `what`, where this is known."""
         known = self.facts.dims(cast(holds, dt.i64))
         if known is not None and known.item() == 0:
             raise self.broken(f"not {what}", what)
-        self._may_be_data(holds, what)
+        self._may_be_data(holds)
         self.facts.require(holds)
 
-    def _may_be_data(self, x: Node, what: str) -> None:
+    def _may_be_data(self, x: Node) -> None:
         if self.facts.dims(cast(x, dt.i64)) is None:
             self.facts.must_be_known(x)
-            if self.facts.nested:
-                raise self.unsupported(f"{what} depends on the data of the inputs", "outside of loops and branches it may")
 
     def axis(self, axis: int, rank: int) -> int:
         """`axis` counted from the front; TC0203 where it is out of range."""

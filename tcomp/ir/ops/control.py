@@ -6,7 +6,7 @@ and whoever uses such a result binds the symbol to it (`Func.sizes`, `Region.siz
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,23 +60,24 @@ def _infer_cond(
     for region in (then, orelse):
         _require_params("cond", region, captures)
     one, two = _types(then.visible), _types(orelse.visible)
-    fresh = iter(gives)
-    local = {*then.sizes, *orelse.sizes}
-    try:
-        met = [_met(a, b, local, fresh) for a, b in zip(one, two, strict=True)]
-    except (ValueError, StopIteration):
+    pairs = differing(one, two, {*then.sizes, *orelse.sizes})
+    if pairs is None or len(pairs) != len(gives):
         raise Error("TC0102", f"`cond` of regions that give ({_shown(one)}) and ({_shown(two)})",
-                    "equal types, but for as many dimensions as it gives sizes") from None  # fmt: skip
-    if next(fresh, None) is not None or any(t != SIZE for t in met[len(met) - len(gives) :]):
+                    f"equal types, but for {len(gives)} dimensions")  # fmt: skip
+    names = dict(zip(pairs, gives))
+    met = [TensorType(a.dtype, tuple(names.get(p, p[0]) for p in zip(a.shape, b.shape))) for a, b in zip(one, two)]
+    if any(t != SIZE for t in met[len(met) - len(gives) :]):
         raise Error("TC0104", f"`cond` that gives {len(gives)} sizes with ({_shown(one)})", "their values as the last results")
     return TupleType(tuple(met))
 
 
-def _met(a: TensorType, b: TensorType, local: Collection[Node], fresh: Iterator[Node]) -> TensorType:
-    """The type of a result: where the two sides differ, or a side alone knows the size, the next symbol is the dimension."""
-    if a.dtype != b.dtype or a.rank != b.rank:
-        raise ValueError
-    return TensorType(a.dtype, tuple(d if d == e and not _local(d, local) else next(fresh) for d, e in zip(a.shape, b.shape)))
+def differing(one: Sequence[TensorType], two: Sequence[TensorType], local: Collection[Node] = ()) -> list[tuple[Dim, Dim]] | None:
+    """The pairs of dimensions, each once and in order, in which the types of two sides differ, or which only the sides know; None
+    where the types do not go together."""
+    if [(t.dtype, t.rank) for t in one] != [(t.dtype, t.rank) for t in two]:
+        return None
+    pairs = dict.fromkeys(pair for a, b in zip(one, two) for pair in zip(a.shape, b.shape))
+    return [(d, e) for d, e in pairs if d != e or _local(d, local)]
 
 
 register(
@@ -88,7 +89,7 @@ register(
         _infer_cond,
         _no_reference,
         "the results of region `then` on the captures where the first operand holds, else those of `orelse`; the other does "
-        "not run. Dimensions in which the two differ are the symbols `gives`, whose values are the last results",
+        "not run. Pairs of dimensions in which the two differ are the symbols `gives`, whose values are the last results",
     )
 )
 

@@ -68,9 +68,8 @@ class Body:
         parts, rest = segments(func)
         for part in parts:
             self.bind(part)
-        rest = with_own_memory(rest)
         names = [self._allocate(r.type.dtype, r.type.shape) if t is None else t for r, t in zip(rest.results, targets)]
-        self.lower(rest, names)
+        self.lower(with_own_memory(rest), names)
         return names
 
     def lower(self, func: Func, targets: Sequence[str | None]) -> None:
