@@ -42,7 +42,7 @@ def group_query_attention(
     qh, kh, vh = _parts(c, q, k, v)
     qh, kh = _normed(c, "q", qh, q_norm), _normed(c, "k", kh, k_norm)
     batch, length = qh.type.shape[0], qh.type.shape[2]
-    all_keys = c.dims(total, "the total sequence length")[0]
+    all_keys = c.sizes(total, "the total sequence length")[0]
     before = _before(cast(reshape(lengths, (batch,)), dt.i64), all_keys, length)
     if c.integer("do_rotary", 0):
         if cos is None or sin is None:
