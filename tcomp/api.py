@@ -37,8 +37,9 @@ def compile(
 ) -> Executable:
     """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
 
-    dims: of a model's symbolic dimensions, by name: the size, or (least, most), which every call must keep to. target: `cpu`, or
-    a named one such as `cpu:x86-64-v3`. use_cache: look for the program on disk, and keep it there. Raises `Error`.
+    dims: of a model's symbolic dimensions, by name: the size, or (least, most) or a range, which every call must keep to, or
+    None: any size. target: `cpu`, or a named one such as `cpu:x86-64-v3`. use_cache: look for the program on disk, and keep it
+    there. Raises `Error`.
     """
     return link(artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache))
 

@@ -119,7 +119,38 @@ def test_a_promised_range_is_compiled_in_and_kept_to(model, tmp_path, capsys):
     assert "TC0605" in (shown := capsys.readouterr().err) and "rows" in shown
 
 
-@pytest.mark.parametrize("dims", [{"rows": (8, 3)}, {"rows": -1}, {"rows": (1, 2, 3)}, {"rows": "n"}, {"columns": (1, 2)}])
+@pytest.mark.parametrize("size", ["?", "4", "1..8"])
+def test_a_dimension_that_the_model_has_not_is_refused(model, size, capsys):
+    assert invoke(["compile", model, "--emit", "graph", "--dim", f"typo={size}", "--no-cache"]) == 1
+    shown = capsys.readouterr().err
+    assert "TC0105" in shown and "typo" in shown and "rows" in shown
+
+
+def test_a_range_of_multiples_is_kept_to(model):
+    exe = tcomp.compile(model, dims={"rows": range(0, 65, 8)}, use_cache=False)
+    for rows in (0, 8, 64):
+        x = np.ones((rows, 4), np.float32)
+        np.testing.assert_allclose(exe(x), np.maximum(x @ W, 0))
+    for rows in (4, 72):
+        with pytest.raises(Error, match=r"(?s)TC0605.*rows must be at most 64, a multiple of 8"):
+            exe(np.ones((rows, 4), np.float32))
+
+
+def test_the_report_says_what_became_of_dimensions(model, capsys):
+    for size, told in (("?", "symbolic"), ("4", "given by dims"), ("1..8", "symbolic, 1 to 8")):
+        assert invoke(["compile", model, "--report", "--dim", f"rows={size}", "--no-cache"]) == 0
+        shown = capsys.readouterr().out
+        assert "Dimensions" in shown and "rows" in shown and told in shown and "Memory" in shown
+    assert invoke(["compile", model, "--report", "--json", "--dim", "rows=4", "--no-cache"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"]["dimensions"] == [["rows", "4", "given by dims", ""]]
+    assert invoke(["explain", model]) == 0
+    assert "for all sizes of a call" in capsys.readouterr().out
+
+
+NO_SIZES = ({"rows": (8, 3)}, {"rows": range(3, 9, 2)}, {"rows": range(0)}, {"rows": -1}, {"rows": (1, 2, 3)}, {"rows": "n"})
+
+
+@pytest.mark.parametrize("dims", [*NO_SIZES, {"columns": (1, 2)}])
 def test_sizes_that_are_none(model, dims):
     with pytest.raises(Error, match="TC0105"):
         tcomp.compile(model, dims=dims)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tcomp.cli.console import cannot_write, print_json, show_bytes, show_seconds, write_file
+from tcomp.cli.account import account_of, print_account
+from tcomp.cli.console import cannot_write, print_heading, print_json, print_table, show_bytes, show_seconds, write_file
 from tcomp.cli.model import Size, compile_options, open_artifact
 
 if TYPE_CHECKING:
     from tcomp.ir.artifact import Artifact
 
+_MEMORY = ("call", "arena", "scratch", "constants", "code")
 LEVELS = ("graph", "tile", "placed", "reg", "llvm", "asm")
 
 _EPILOG = """\b
 Examples:
   tcomp compile model.onnx -o model.tcomp
   tcomp compile model.onnx -o model.tcomp --dim batch=8 --target cpu:x86-64-v3
+  tcomp compile model.onnx -o model.tcomp --dim batch=1..64 --report
   tcomp compile model.onnx --emit tile           print the kernels
   tcomp compile model.onnx --emit asm=model.s    write the assembly"""
 
@@ -40,12 +43,14 @@ def parse_emit(context: click.Context, parameter: click.Parameter, texts: tuple[
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", metavar="OUT.tcomp", help="The artifact to write.")
 @click.option("--emit", multiple=True, metavar="LEVEL[=FILE]", callback=parse_emit, help=f"Text of a stage: {', '.join(LEVELS)}.")
+@click.option("--report", is_flag=True, help="Say what became of every symbolic dimension, and what memory a call takes.")
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
 @compile_options
 def compile_command(
     model: str,
     output: str | None,
     emit: list[tuple[str, str]],
+    report: bool,
     as_json: bool,
     target: str,
     dims: Mapping[str, Size],
@@ -57,8 +62,8 @@ def compile_command(
 
     The artifact holds the code, the constants and the readable text; running it needs neither the model nor ONNX.
     """
-    if output is None and not emit:
-        raise click.UsageError("nothing to write: give -o OUT.tcomp, or --emit LEVEL")
+    if output is None and not emit and not report:
+        raise click.UsageError("nothing to write: give -o OUT.tcomp, --emit LEVEL, or --report")
     started = time.perf_counter()
     artifact = open_artifact(model, target, dims, precision, threads, no_cache)
     seconds = time.perf_counter() - started
@@ -70,9 +75,21 @@ def compile_command(
     if output is not None:
         save(artifact, output)
     if as_json:
-        print_json({"model": model, "output": output, "bytes": output and os.path.getsize(output), "compile_s": seconds})
-    elif output is not None:
+        told = {"report": artifact.report} if report else {}
+        print_json({"model": model, "output": output, "bytes": output and os.path.getsize(output), "compile_s": seconds, **told})
+        return
+    if report:
+        print_report(artifact)
+    if output is not None:
         click.echo(f"{output}: {show_bytes(os.path.getsize(output))}, compiled in {show_seconds(seconds)}", err=bool(emit))
+
+
+def print_report(artifact: Artifact) -> None:
+    """What became of sizes, and memory: in bytes, or as expressions over the dimensions."""
+    print_account(account_of(artifact.report))
+    print_heading("Memory, bytes")
+    sizes: Any = artifact.report["bytes"]
+    print_table(("what", "bytes"), [(what, sizes[what]) for what in _MEMORY if what in sizes])
 
 
 def text_of(artifact: Artifact, level: str, target: str) -> str:

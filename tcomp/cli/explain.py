@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tcomp.cli.account import Section, account_of, print_account
 from tcomp.cli.console import print_heading, print_json, print_table, show_bytes, show_seconds, write_file
 from tcomp.cli.model import Size, compile_options, open_artifact
 from tcomp.errors import Error
@@ -37,6 +38,7 @@ class Explanation:
     kernels: dict[str, dict[str, str]]
     graph: str
     main: str
+    account: tuple[Section, ...]
     facts: tuple[tuple[str, str], ...]
 
 
@@ -82,12 +84,13 @@ def explanation(artifact: Artifact, seconds: float) -> Explanation:
     names = dict.fromkeys(name for found in parts.values() for name in found)
     return Explanation(
         name=artifact.name,
-        inputs=tuple(map(show_port, artifact.inputs)),
-        outputs=tuple(map(show_port, artifact.outputs)),
+        inputs=tuple(map(show_port, artifact.widest.inputs)),
+        outputs=tuple(map(show_port, artifact.widest.outputs)),
         realised=(*((str(what), str(how)) for what, how in operations), *map(show_cascade, artifact.report.get("cascades", ()))),
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),
         main=main_of(texts["reg"]),
+        account=account_of(artifact.report),
         facts=(*facts_of(artifact.report), ("compiled or found in", show_seconds(seconds))),
     )
 
@@ -153,6 +156,7 @@ def print_explanation(what: Explanation, kernel: str | None) -> None:
     click.echo("  ".join(what.kernels) or "none")
     if kernel is not None:
         print_stages(kernel, what.kernels[kernel])
+    print_account(what.account)
     print_heading("Memory and time")
     print_table(("what", "value"), what.facts)
 

@@ -86,10 +86,10 @@ def open_artifact(
 
     if path.endswith(".tcomp"):
         found = artifact.read(path)
-        require_symbols(dims, found.symbols)
+        require_symbols(dims, found.widest.symbols)
         return found
     with progress(f"compiling {os.path.basename(path)}"):
-        return api.artifact_of(path, (), said(dims), Options(target=target, precision=precision), not no_cache)
+        return api.artifact_of(path, (), dims, Options(target=target, precision=precision), not no_cache)
 
 
 def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str, threads: int | None, no_cache: bool) -> Any:
@@ -99,10 +99,10 @@ def open_model(path: str, target: str, dims: Mapping[str, Size], precision: str,
 
     if path.endswith(".tcomp"):
         program = tcomp.load(path)
-        require_symbols(dims, program.artifact.symbols)
+        require_symbols(dims, program.artifact.widest.symbols)
         return program
     with progress(f"compiling {os.path.basename(path)}"):
-        return tcomp.compile(path, target=target, dims=said(dims), precision=precision, use_cache=not no_cache)
+        return tcomp.compile(path, target=target, dims=dims, precision=precision, use_cache=not no_cache)
 
 
 def set_environment(threads: int | None, no_cache: bool) -> None:
@@ -111,11 +111,6 @@ def set_environment(threads: int | None, no_cache: bool) -> None:
         os.environ["TCOMP_NUM_THREADS"] = str(threads)
     if no_cache:
         os.environ["TCOMP_CACHE"] = "0"
-
-
-def said(dims: Mapping[str, Size]) -> dict[str, int | tuple[int, int]]:
-    """The sizes and ranges that a model is compiled for."""
-    return {name: size for name, size in dims.items() if size is not None}
 
 
 def require_symbols(dims: Mapping[str, Size], symbols: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ def page(what: Explanation) -> str:
         "<h2>How each operation was realised</h2>" + table(("operation", "realised as"), what.realised),
         "<h2>Kernels</h2>" + "".join(kernel_section(name, texts) for name, texts in what.kernels.items()),
         "<h2>The whole program</h2>" + folded("graph", what.graph) + folded("main", what.main),
+        *(f"<h2>{escape(title)}</h2>" + table(columns, rows) for title, columns, rows in what.account),
         "<h2>Memory and time</h2>" + table(("what", "value"), what.facts),
     ]
     head = f'<meta charset="utf-8"><title>{escape(what.name)}: tcomp explain</title><style>{_STYLE}</style>'

@@ -9,7 +9,8 @@ from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.node import Dim
 
-Sizes = Mapping[str, int | tuple[int, int]]  # of named dimensions: fixed, or promised to lie between two, both included
+Size = int | tuple[int, int] | range | None  # fixed; promised to lie between two, both included, or to be one of a range; open
+Sizes = Mapping[str, Size]  # of named dimensions
 
 
 @dataclass(frozen=True, slots=True)

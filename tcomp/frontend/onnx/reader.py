@@ -28,7 +28,7 @@ from tcomp.ir import index
 from tcomp.ir.graph import Fate, Func
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import parameter
-from tcomp.ir.types import Sizes
+from tcomp.ir.types import Size, Sizes
 
 _ATTEMPTS = 256
 
@@ -36,8 +36,8 @@ _ATTEMPTS = 256
 def load(source: str | os.PathLike[str] | bytes | Any, dims: Sizes | None = None) -> Func:
     """The GRAPH function of an ONNX model: a path, the bytes of a file, or a ModelProto.
 
-    dims: sizes of named dimensions. Raises `Error`: TC0201 (not a readable model), TC0202 (not supported), TC0203 (a node that
-    breaks its operator's rules), TC0204 (external data).
+    dims: of named dimensions sizes, or bounds (least, most), or ranges of multiples. Raises `Error`: TC0201 (not a readable
+    model), TC0202 (not supported), TC0203 (a node that breaks its operator's rules), TC0204 (external data).
     """
     model, folder = protos.parse_model(source)
     try:
@@ -161,9 +161,21 @@ def _domain(function: Any) -> str:
 
 
 def _is_size(given: Any) -> bool:
-    """Whether a size, or two in order, are what `dims` may hold."""
+    """Whether a size, two in order, or a range of multiples are what `dims` may hold."""
+    if isinstance(given, range):
+        return len(given) > 0 and given.step > 0 and given.start >= 0 and given.start % given.step == 0
     low, high = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
-    return isinstance(low, int) and isinstance(high, int) and 0 <= low <= high
+    return given is None or (isinstance(low, int) and isinstance(high, int) and 0 <= low <= high)
+
+
+def _facts(given: Size) -> tuple[int, int | None, int]:
+    """Bounds of a symbol, and what it is a multiple of."""
+    match given:
+        case range():
+            return given[0], given[-1], given.step
+        case tuple():
+            return given[0], given[1], 1
+    return 0, None, 1
 
 
 class _Symbols:
@@ -179,7 +191,7 @@ class _Symbols:
         if unknown:
             raise Error("TC0105", f"dims names '{unknown[0]}'", f"a dimension of the model: {', '.join(sorted(named)) or 'none'}")
         if not all(map(_is_size, dims.values())):
-            raise Error("TC0105", f"dims = {dims}", "sizes that are not negative, or pairs (least, most) of them")
+            raise Error("TC0105", f"dims = {dims}", "sizes from 0, pairs (least, most), ranges of multiples, or None")
 
     def dim(self, owner: str, axis: int, d: Any) -> Dim:
         """The size of an input's axis."""
@@ -187,10 +199,10 @@ class _Symbols:
             return int(d.dim_value)
         name = text(d.dim_param)
         name = name if re.search(r"\w", name) else ""  # "?" names nothing
-        given = self._given.get(name, (0, None))
+        given = self._given.get(name)
         if isinstance(given, int):
             return given
-        symbol: Dim = index.symbol(self._name(name or f"{owner}.{axis}"), *given)
+        symbol: Dim = index.symbol(self._name(name or f"{owner}.{axis}"), *_facts(given))
         for _ in range(len(self._fixed) + 1):
             symbol = index.substitute(symbol, self._fixed)
         return symbol
@@ -212,5 +224,5 @@ class _Symbols:
 
     def account(self) -> tuple[Fate, ...]:
         """What became of dimensions: by the caller's wish, and by equalities."""
-        given = [Fate(n, f"{g[0]}..{g[1]}" if isinstance(g, tuple) else str(g), "given by dims") for n, g in self._given.items()]
-        return (*given, *self._fates)
+        fixed = [Fate(name, str(g), "given by dims") for name, g in self._given.items() if isinstance(g, int)]
+        return (*fixed, *self._fates)
