@@ -37,7 +37,7 @@ from tcomp.passes.rebuild import rebuilt
 from tcomp.passes.rules.families import FAMILIES, RULES
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any] | None, str]]
-SECONDS = 15.0  # for one window; the worker is killed then
+SECONDS = 60.0  # that a window may wait for a worker that is kept from running; its work has budgets of its own
 FUSED = 3.0  # pointwise operations in the time of one of a product: most stand in a kernel that waits for something else
 LEAST = 10e-6  # seconds of products below which a window is not worth the time of solving it
 SHARE = 0.003  # of the program's products, likewise

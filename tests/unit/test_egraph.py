@@ -190,17 +190,14 @@ def test_derived(target):
 def derivation(t: Builder, start: int, goal: int, rules) -> Frozen | None:
     """An e-graph in which both rows are one class, after as few turns as it takes; None where there is none in the budget."""
     ENGINE.open(t.rows, t.sizes)
-    try:
-        for _ in range(5):
-            run = saturate(ENGINE, rules, Budget(nodes=3000, turns=1, seconds=20.0, matches=10**6))
-            graph = ENGINE.freeze(t.rows, t.sizes)
-            if graph.rows[start] == graph.rows[goal]:
-                return graph
-            if run.why != "turns":
-                return None
-        return None
-    finally:
-        ENGINE.close()
+    for _ in range(5):
+        run = saturate(ENGINE, rules, Budget(nodes=3000, rows=10**6, turns=1, seconds=20.0, matches=10**6))
+        graph = ENGINE.freeze(t.rows, t.sizes)
+        if graph.rows[start] == graph.rows[goal]:
+            return graph
+        if run.why != "turns":
+            return None
+    return None
 
 
 def test_what_is_not_equal_is_not_derived():
@@ -210,7 +207,6 @@ def test_what_is_not_equal_is_not_derived():
     ENGINE.open(t.rows, t.sizes)
     saturate(ENGINE, RULES, Budget())
     graph = ENGINE.freeze(t.rows, t.sizes)
-    ENGINE.close()
     assert graph.rows[start] != graph.rows[other]
 
 
@@ -223,7 +219,6 @@ def test_an_exp_that_a_rule_made_must_be_bounded():
     ENGINE.open(t.rows, t.sizes)
     saturate(ENGINE, RULES, Budget(matches=200))
     graph = ENGINE.freeze(t.rows, t.sizes)
-    ENGINE.close()
     costs = Costs(graph, RATES)
     exps = [n for n in graph.nodes if (n.op, n.attrs) == ("un", ("exp",))]
     made = [n for n in exps if n.cls not in graph.exps]
@@ -341,12 +336,87 @@ def test_merged_products_are_equal():
         t.ein("c", x, t.W(name, "c" + own))
     ENGINE.open(t.rows, t.sizes)
     graph = ENGINE.freeze(t.rows, t.sizes)
-    ENGINE.close()
     before = len(graph.nodes)
     assert merge(graph) == 1
     assert sum(n.op == "cat" for n in graph.nodes) == 2 and sum(n.op == "part" for n in graph.nodes) == 4
     found = audit(graph)
     assert not found.wrong and found.left == 0 and found.compared >= 3 and len(graph.nodes) == before + 7
+
+
+# --- budgets ----------------------------------------------------------------------------------------------
+
+
+def endless(size: int = 64) -> Builder:
+    """Sums of sums of products that distribute without end."""
+    t = Builder({"a": size, "b": size})
+    y = t.L("s", "ab")
+    for k in range(12):
+        y = t.ein("b" if k % 2 else "a", t.add(y, t.W(f"u{k}", "ab")), t.add(y, t.W(f"v{k}", "ab")), t.W(f"t{k}", "ab"))
+    return t
+
+
+def nested(depth: int, seed: int) -> Builder:
+    """exp(y^2 + c) of y less its sum and a weight, again and again: each constant its own."""
+    rng = random.Random(seed)
+    t = Builder({"a": 2, "b": 3})
+    y = t.L("x", "ab")
+    for k in range(depth):
+        c = t.const(rng.random())
+        y = t.add(y, t.neg(t.ein("b", y)), t.mul(c, t.W(f"w{k}", "b")))
+        y = t.exp(t.add(t.mul(y, y), c))
+    return t
+
+
+def test_windows_leave_nothing_to_later_ones():
+    """egglog's `pop` does: after 43 of these, a sum of the next window was another. `freeze` raises then."""
+    engine = Engine(RULES)
+    for seed in range(43):
+        t = nested(1, seed)
+        engine.open(t.rows, t.sizes)
+    t = nested(15, 99)
+    engine.open(t.rows, t.sizes)
+    assert len(engine.freeze(t.rows, t.sizes).given) == len(t.rows)
+
+
+def test_a_text_that_was_lost_is_noticed():
+    t = nested(2, 1)
+    ENGINE.open(t.rows[:-1], t.sizes)
+    ENGINE._run(f"(let $t{len(t.rows) - 1} (const 7.0))")
+    with pytest.raises(ValueError, match="does not hold the text"):
+        ENGINE.freeze(t.rows, t.sizes)
+
+
+@pytest.mark.parametrize(("nodes", "rows"), [(40, 10**6), (150, 10**6), (10**6, 500), (10**6, 3000)])
+def test_sizes_stay_within_their_budgets(nodes, rows):
+    """Whatever one step would add: it is taken back."""
+    t = endless()
+    ENGINE.open(t.rows, t.sizes)
+    before = ENGINE.size()
+    run = saturate(ENGINE, RULES, Budget(nodes=nodes, rows=rows, matches=10**6, turns=50))
+    assert run.why == ("nodes" if nodes < rows else "rows")
+    assert (run.nodes, run.rows) == ENGINE.size()
+    assert before[0] <= run.nodes <= max(nodes, before[0]) and before[1] <= run.rows <= max(rows, before[1])
+    assert len(ENGINE.freeze(t.rows, t.sizes).nodes) == run.nodes
+
+
+def test_what_was_taken_back_leaves_the_e_graph_as_it_was_before():
+    """The same e-nodes, class by class, as where the schedule ends after the steps that stayed."""
+    t = endless(2)
+    ENGINE.open(t.rows, t.sizes)
+    full = saturate(ENGINE, RULES, Budget(nodes=10**6, rows=10**6, turns=2, matches=10**6))
+    assert full.why == "turns" and len(full.steps) > 2
+    ENGINE.open(t.rows, t.sizes)
+    part = saturate(ENGINE, RULES, Budget(turns=2, matches=10**6, nodes=full.nodes - 1))
+    assert part.why == "nodes" and 0 < len(part.steps) < len(full.steps) and part.steps == full.steps[: len(part.steps)]
+    left = ENGINE.freeze(t.rows, t.sizes)
+    ENGINE.again()
+    for rule, _ in part.steps:
+        ENGINE.apply(rule)
+        ENGINE.settle()
+    again = ENGINE.freeze(t.rows, t.sizes)
+    assert (left.nodes, left.rows) == (again.nodes, again.rows)
+    checked = audit(left)
+    assert not checked.wrong and checked.left == 0
 
 
 # --- the worker -------------------------------------------------------------------------------------------
@@ -374,43 +444,44 @@ def test_the_worker_answers_as_the_engine_does():
         worker.stop()
 
 
-def test_a_late_answer_ends_the_process_and_the_next_request_starts_another():
-    worker = Worker()
+UNLIMITED = {"nodes": 10**9, "rows": 10**9, "seconds": 10**9, "turns": 50, "matches": 10**9, "rest": 0}
+
+
+def rich_request():
+    """One without limits of its own, about a window that has no end."""
+    t = endless()
+    return {**request_of(t, [len(t.rows) - 1], JSON_RATES, NAMES, Budget()), "budget": UNLIMITED}
+
+
+def test_an_answer_that_takes_too_much_work_ends_the_process_and_the_next_request_starts_another():
+    worker = Worker(processor=1.0)
     try:
         assert worker.start()
-        budget = {"nodes": 10**9, "seconds": 10**9, "turns": 50, "matches": 10**9, "rest": 0}
-        rich = request(6, budget=budget)
-        rich["rows"] = rich["rows"] + explosive()
-        start = time.monotonic()
-        answer, why = worker.ask(rich, 1.0)
-        assert answer is None and why == "time" and time.monotonic() - start < 10
+        answer, why = worker.ask(rich_request(), 60.0)
+        assert answer is None and why == "time"
         assert worker.ask(request(), 60.0)[0] is not None
     finally:
         worker.stop()
 
 
-def explosive() -> list:
-    """Sums of sums of products that distribute without end."""
-    t = Builder({n: 64 for n in "abcdefgh"})
-    base = request(6)["rows"]
-    for op, attrs, kids in base:
-        t.row(op, tuple(tuple(a) if isinstance(a, list | tuple) else a for a in attrs), kids)
-    y = t.L("s", "ab")
-    for k in range(12):
-        y = t.ein("b" if k % 2 else "a", t.add(y, t.W(f"u{k}", "ab")), t.add(y, t.W(f"v{k}", "ab")), t.W(f"t{k}", "ab"))
-    return [[op, list(attrs), list(kids)] for op, attrs, kids in t.rows[len(base) :]]
+def test_a_process_that_does_not_answer_is_ended():
+    worker = Worker(processor=1000.0)
+    try:
+        assert worker.start()
+        start = time.monotonic()
+        answer, why = worker.ask(rich_request(), 1.0)
+        assert answer is None and why == "time" and time.monotonic() - start < 10
+    finally:
+        worker.stop()
 
 
 def test_memory_is_limited():
-    worker = Worker(memory=700 << 20)
+    worker = Worker(memory=700 << 20, processor=60.0)
     try:
         if not worker.start():
             pytest.skip("the solvers alone need more")
-        budget = {"nodes": 10**9, "seconds": 10**9, "turns": 50, "matches": 10**9, "rest": 0}
-        rich = request(6, budget=budget)
-        rich["rows"] = rich["rows"] + explosive()
-        answer, why = worker.ask(rich, 60.0)
-        assert answer is None and why
+        answer, why = worker.ask(rich_request(), 60.0)
+        assert answer is None and why == "memory"
     finally:
         worker.stop()
 

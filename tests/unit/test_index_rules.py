@@ -66,11 +66,8 @@ def test_the_fuzzer_catches_mutants(mutant):
 def audited(engine: Engine, rules, t: Terms) -> bool:
     """Whether an audit of the saturated terms finds something wrong."""
     engine.open(t.rows, t.sizes)
-    try:
-        saturate(engine, rules, Budget(nodes=300, turns=3, matches=20))
-        return bool(audit(engine.freeze(t.rows, t.sizes)).wrong)
-    finally:
-        engine.close()
+    saturate(engine, rules, Budget(nodes=300, turns=3, matches=20))
+    return bool(audit(engine.freeze(t.rows, t.sizes)).wrong)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())

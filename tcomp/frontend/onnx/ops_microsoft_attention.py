@@ -222,12 +222,17 @@ def _third(x: Node, n: int) -> Node:
 
 def rotated(x: Node, cos: Node, sin: Node, at: Node, interleaved: bool) -> Node:
     """[B, heads, S, D] turned by the angles of positions `at` [B, S]; what is behind twice the cache's width stays."""
-    half = cos.type.shape[1]
+    angles = [apply("gather", t, normal_positions(at, t.type.shape[0]), axis=0) for t in (cos, sin)]
+    return turned_by(x, angles[0], angles[1], interleaved)
+
+
+def turned_by(x: Node, cos: Node, sin: Node, interleaved: bool) -> Node:
+    """[B, heads, S, D] turned by angles [B, S, half]."""
+    half = cos.type.shape[-1]
     b, heads, s, d = x.type.shape
     turned, rest = take(x, 3, 0, index.mul(half, 2)), index.sub(d, index.mul(half, 2))
     shape = (b, heads, s, half)
-    angles = [apply("gather", t, normal_positions(at, t.type.shape[0]), axis=0) for t in (cos, sin)]
-    co, si = (broadcast(build.relabel(cast(t, x.type.dtype), (b, s, half)), shape, (0, 2, 3)) for t in angles)
+    co, si = (broadcast(build.relabel(cast(t, x.type.dtype), (b, s, half)), shape, (0, 2, 3)) for t in (cos, sin))
     if interleaved:
         pairs = reshape(turned, (b, heads, s, half, 2))
         left, right = (reshape(take(pairs, 4, n, 1), shape) for n in (0, 1))

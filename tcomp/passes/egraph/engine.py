@@ -1,7 +1,8 @@
 """`Engine`: an egglog e-graph of index terms, and `Frozen`, what is in it as plain data.
 
-The program of rules is read once; each window is built between a push and a pop. Only the worker process imports this: egglog has
-neither a node limit nor a timeout. `EGraph.freeze` and `value_to_*` are not egglog's documented interface: its version is pinned.
+The program of rules is read once; each window has an e-graph of its own, since egglog's `pop` leaves containers behind that later
+ones are mixed up with. Only the worker process imports this: egglog has neither a node limit nor a timeout. `EGraph.freeze` and
+`value_to_*` are not egglog's documented interface: its version is pinned.
 """
 
 from __future__ import annotations
@@ -56,14 +57,24 @@ class Frozen:
 
 
 class Engine:
-    """Runs rulesets by name and reads sizes and contents."""
+    """Runs rulesets by name on the window that was opened last, and reads sizes and contents."""
 
     def __init__(self, rules: Sequence[IndexRule]) -> None:
         from egglog.bindings import EGraph
 
         self.rules = tuple(rules)
         self.egraph = EGraph()
-        self._run(prelude(rules))
+        self._program = self.egraph.parse_program(prelude(rules))
+        self._window = ""
+        self._fresh = False
+        self.renew()
+
+    def renew(self) -> None:
+        """An e-graph with the rules and no terms, where there is none yet."""
+        if not self._fresh:
+            self.egraph = type(self.egraph)()
+            self.egraph.run_program(*self._program)
+            self._fresh = True
 
     def _run(self, program: str) -> list[Any]:
         return list(self.egraph.run_program(*self.egraph.parse_program(program)))
@@ -71,11 +82,15 @@ class Engine:
     def open(self, rows: Sequence[Row], sizes: dict[str, int], equal: Iterable[tuple[int, int]] = ()) -> None:
         """A new window. equal: pairs of rows that are known to be; exps in the rows are those of the text as written."""
         unions = "\n".join(f"(union $t{a} $t{b})" for a, b in equal)
-        self._run("\n".join(("(push)", spell_rows(rows), spell_names(sizes), unions, "(run-schedule (run mark))")))
-        self.settle()
+        self._window = "\n".join((spell_rows(rows), spell_names(sizes), unions, "(run-schedule (run mark))"))
+        self.again()
 
-    def close(self) -> None:
-        self._run("(pop)")
+    def again(self) -> None:
+        """The window as it was opened."""
+        self.renew()
+        self._fresh = False
+        self._run(self._window)
+        self.settle()
 
     def settle(self) -> None:
         """Analyses and simplifications to their fixpoint."""
@@ -87,13 +102,13 @@ class Engine:
         report = output.report
         return sum(report.num_matches_per_rule.values()), report.updated
 
-    def size(self) -> int:
-        """E-nodes that stand for terms."""
+    def size(self) -> tuple[int, int]:
+        """E-nodes that stand for terms; rows of all tables, in which memory and the time of a step are linear."""
         (output,) = self._run("(print-size)")
-        return sum(count for name, count in output.sizes if name in CONSTRUCTORS)
+        return sum(count for name, count in output.sizes if name in CONSTRUCTORS), sum(count for _, count in output.sizes)
 
     def freeze(self, rows: Sequence[Row], sizes: dict[str, int]) -> Frozen:
-        """The e-graph as data; `rows` are those it was opened with."""
+        """The e-graph as data; `rows` are those it was opened with. ValueError where egglog has lost one of them."""
         return _Reader(self.egraph).frozen(rows, sizes)
 
 
@@ -119,6 +134,8 @@ class _Reader:
         for target, name in ((out.weights, "isw"), (out.bounded, "bounded"), (out.exps, "given")):
             target.update(self._class(r.inputs[0]) for r in tables[name])
         out.given = {_given(row, out.rows) for row in rows}
+        if not out.given <= {n.key for n in out.nodes}:
+            raise ValueError("the e-graph does not hold the text")
         return out
 
     def _class(self, value: Any) -> int:

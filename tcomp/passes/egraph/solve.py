@@ -36,20 +36,17 @@ def solve(engine: Engine, request: Json) -> dict[str, Any]:
     rules = rules_named(engine.rules, request["rules"])
     start = time.perf_counter()
     engine.open(table.rows, table.sizes, longer)
-    try:
-        run = saturate(engine, rules, Budget(**request["budget"]))
-        graph = engine.freeze(rows, request["sizes"])
-    finally:
-        engine.close()
+    run = saturate(engine, rules, Budget(**request["budget"]))
+    graph = engine.freeze(rows, request["sizes"])
     saturated = time.perf_counter()
     groups = merge(graph) if request["merge"] else 0
     answer = _extracted(graph, request, groups)
     report = {"saturation": saturated - start, "extraction": time.perf_counter() - saturated, **_account(run)}
-    return {**answer, "report": {**report, **answer["report"], "enodes": len(graph.nodes)}}
+    return {**answer, "report": {**report, **answer["report"]}}
 
 
 def _account(run: Run) -> dict[str, Any]:
-    return {"why": run.why, "turns": run.turns, "fired": dict(run.fired)}
+    return {"why": run.why, "turns": run.turns, "fired": dict(run.fired), "enodes": run.nodes, "rows": run.rows}
 
 
 def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:

@@ -1,34 +1,39 @@
 """The worker: one process beside the compiler's own that saturates windows, a request and an answer being a line of JSON each.
 
-`python -m tcomp.passes.egraph.worker BYTES` serves standard input; egglog has neither a node limit nor a timeout, so the
-process has a limit on its memory and is killed when an answer is late. `Worker.ask` gives None with the reason then, and the
-next request starts another process.
+`python -m tcomp.passes.egraph.worker BYTES SECONDS` serves standard input; egglog has neither a node limit nor a timeout, so the
+process has a limit on its memory, and one on the time of the processor that an answer may take, after which the system ends it.
+`Worker.ask` gives None with the reason then, and the next request starts another process.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tcomp.passes.egraph.terms import dump
 
 MEMORY = 3 << 30  # bytes of address space
+PROCESSOR = 6.0  # seconds of the processor for an answer: the budget of a saturation, twice, and of an extraction
 START = 60.0  # seconds for the process to come up
+ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # one processor is what it may take
 
 
 class Worker:
     """A persistent process that answers requests one at a time; safe to share between threads."""
 
-    def __init__(self, memory: int = MEMORY) -> None:
-        self.memory = memory
+    def __init__(self, memory: int = MEMORY, processor: float = PROCESSOR) -> None:
+        self.memory, self.processor = memory, processor
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.stop)
@@ -39,14 +44,17 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any] | None, str]:
-        """The answer, or None and why there is none: `time`, `memory` or what went wrong."""
+        """The answer, or None and why there is none: `time`, `memory` or what went wrong.
+
+        seconds: how long to wait for a process that is stopped or kept from running; its work has its own limits.
+        """
         with self._lock:
             process = self._started()
             if process is None:
                 return None, "the worker did not start"
             line = self._exchange(process, dump(request), seconds)
             if line is None:
-                late = process.poll() is None
+                late = process.poll() in (None, -signal.SIGPROF)
                 self.stop()
                 return None, "time" if late else "memory"
         answer = json.loads(line)
@@ -71,9 +79,9 @@ class Worker:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.stop()
-        command = [sys.executable, "-m", __name__, str(self.memory)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", __name__, str(self.memory), str(self.processor)]
+        pipe, alone = subprocess.PIPE, {**os.environ, **ALONE}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=alone)
         if _read_line(self._process, START) != b"ready":
             self.stop()
         return self._process
@@ -107,7 +115,7 @@ def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None
     return None
 
 
-def serve(memory: int) -> None:
+def serve(memory: int, processor: float) -> None:
     """Answer requests until standard input ends."""
     import resource
 
@@ -120,8 +128,11 @@ def serve(memory: int) -> None:
     engine = Engine(RULES)
     print("ready", flush=True)
     for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, processor)
         answer, engine = _answered(engine, json.loads(line))
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         print(dump(answer), flush=True)
+        engine.renew()
 
 
 def _answered(engine: Any, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
@@ -130,7 +141,9 @@ def _answered(engine: Any, request: Mapping[str, Any]) -> tuple[Mapping[str, Any
     from tcomp.passes.egraph.solve import solve
 
     try:
-        return solve(engine, request), engine
+        _forget_peak()
+        answer = solve(engine, request)
+        return {**answer, "report": {**answer["report"], "memory": _peak()}}, engine
     except MemoryError:
         sys.exit(1)
     except BaseException as fault:  # a panic of egglog is no Exception
@@ -139,5 +152,18 @@ def _answered(engine: Any, request: Mapping[str, Any]) -> tuple[Mapping[str, Any
         return {"failed": f"{type(fault).__name__}: {fault}"[:200]}, Engine(engine.rules)
 
 
+def _forget_peak() -> None:
+    """Where the system can, `_peak` is from now on; elsewhere since the process began."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak() -> int:
+    """Most bytes of memory that this process had."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), float(sys.argv[2]))
