@@ -254,7 +254,7 @@ def test_a_loop_that_only_a_condition_ends_collects(count):
     assert [v.shape for v in exe(floats(2, 2), np.array(False))] == [(2, 2), (0, 4, 2)]  # onnxruntime forgets the axes
 
 
-def test_results_of_all_turns_are_of_one_size():
+def test_what_is_collected_has_one_size_in_all_turns():
     nodes = [
         h.make_node("NonZero", ["x"], ["at"]),
         h.make_node("Cast", ["at"], ["f"], to=T.FLOAT),
@@ -262,5 +262,18 @@ def test_results_of_all_turns_are_of_one_size():
     ]
     node = h.make_node("Loop", ["count", "", "x0"], ["y", "all"], body=body(nodes, {"x": "next"}, ["f"]))
     m = model([node], [value("x0", ("n",)), value("count", (), T.INT64)], [value("y", None), value("all", None)])
-    with pytest.raises(Error, match=r"TC0202.*sizes change from turn to turn"):
-        tcomp.compile(m)
+    few, none = floats(8) * (RNG.random(8) < 0.5), np.zeros(3, np.float32)
+    exe = compare(m, *({"x0": x.astype(np.float32), "count": np.array(k)} for x, k in ((few, 3), (none, 2), (floats(4), 1))))
+    assert exe(floats(4), np.array(0))[1].shape[0] == 0
+
+
+def test_collected_values_of_different_sizes_are_an_error():
+    nodes = [h.make_node("Range", ["zero", "i", "one"], ["line"]), h.make_node("Cast", ["line"], ["f"], to=T.FLOAT)]
+    node = h.make_node(
+        "Loop", ["count", "", "x0"], ["y", "all"], body=body([*nodes, h.make_node("Neg", ["x"], ["next"])], {"x": "next"}, ["f"])
+    )
+    constants = {"zero": np.array(0), "one": np.array(1)}
+    m = model([node], [value("x0", (2,)), value("count", (), T.INT64)], [value("y", None), value("all", None)], constants)
+    exe = compare(m, {"x0": floats(2), "count": np.array(1)})
+    with pytest.raises(Error, match="TC0605"):
+        exe(floats(2), np.array(3))

@@ -8,6 +8,7 @@ are tuples and None of the importer, never values of the GRAPH.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import apply
 from tcomp.ir.ops.control import differing
 from tcomp.ir.ops.table import MOVEMENT, OPS, POINTWISE, SOURCE
-from tcomp.ir.types import TensorType
 
 MAX_STEPS = 256  # of an unrolled loop
 FEW_STEPS = 2  # are unrolled
@@ -102,36 +102,62 @@ def loop(c: Context, count: Node | None = None, condition: Node | None = None, *
             raise fault from None
 
 
+Turn = Callable[
+    [Node, tuple[Node, ...]], list[Node]
+]  # from counter and carried values to: whether to go on, the next, the collected
+
+
 def _looped(
     c: Context, count: Node | None, steps: Dim | None, condition: Node | None, carried: Sequence[Value]
 ) -> tuple[Value, ...]:
     start, body = _tensors(c, carried), c.graph("body")
-    lines = len(body.output) - 1 - len(start)
-    limit, extent = None, None if steps is None else index.maximum(steps, 0)
-    if count is not None and steps is None:
-        limit = cast(reshape(count, ()), dt.i64)
-        if lines or not c.facts.turns:
-            extent = c.facts.data_size(build.with_scalar("max", limit, 0))
-            limit = None
-    first = full(True, dt.bool_) if condition is None else reshape(condition, ())
 
     def turn(counter: Node, values: tuple[Node, ...]) -> list[Node]:
         inputs = (build.dimension(counter, dt.i64), full(True, dt.bool_), *values)
         going, *results = _tensors(c, _guarded(c, body, inputs, counter))
         return [reshape(going, ()), *results]
 
+    known, lines = len(c.facts.sizes), len(body.output) - 1 - len(start)
+    ending = _Ending(count, steps, condition)
+    if not lines or count is not None:
+        try:
+            return _ended(c, ending, start, lines, turn)
+        except regions.Changing:
+            c.facts.forget(known)
+    _, *made = _tried(c, lambda: turn(c.facts.counter(steps), tuple(start)))
+    none = [full(0, x.type.dtype, (0, *(d if _is_known(c, d) else 0 for d in x.type.shape))) for x in made[len(start) :]]
+    return _ended(c, ending, [*start, *none], 0, _appending(turn, len(start)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """When a loop ends: count, which is `steps` where these are known; condition: whether it begins."""
+
+    count: Node | None
+    steps: Dim | None
+    condition: Node | None
+
+
+def _ended(c: Context, ending: _Ending, start: Sequence[Node], lines: int, turn: Turn) -> tuple[Value, ...]:
+    """The loop; lines: how many values it collects."""
+    steps, condition = ending.steps, ending.condition
+    limit, extent = None, None if steps is None else index.maximum(steps, 0)
+    if ending.count is not None and steps is None:
+        limit = cast(reshape(ending.count, ()), dt.i64)
+        if lines or not c.facts.turns:
+            extent = c.facts.data_size(build.with_scalar("max", limit, 0))
+            limit = None
+    first = full(True, dt.bool_) if condition is None else reshape(condition, ())
     known = c.constant(first)
     if known is not None and not known:
         extent, limit, first = 0, None, full(True, dt.bool_)
-    if limit is None and (lines or known is not None):
-        on, *made = _tried(c, lambda: turn(c.facts.counter(extent), tuple(start)))
-        always = c.constant(on) is not None and bool(c.constant(on))
+    if limit is None:
+        on = c.constant(_tried(c, lambda: turn(c.facts.counter(extent), tuple(start)))[0])
+        always = on is not None and bool(on)
         if always and extent is None:
             raise c.unsupported("a loop without end")
         if always and known is not None:
             return regions.loop(c, start, extent, lambda t, values: turn(t, values)[1:])
-        if lines and extent is None:
-            return _appending(c, first, start, [x.type for x in made[len(start) :]], turn)
 
     def guarded(counter: Node, values: tuple[Node, ...]) -> list[Node]:
         going, *results = turn(counter, values[2:])
@@ -144,6 +170,22 @@ def _looped(
     return (*results[: len(start)], *(build.take(line, 0, 0, made) for line in collected))
 
 
+def _appending(turn: Turn, carried: int) -> Turn:
+    """A turn that carries what it collects, and adds to that: for loops that only a condition ends, and for values whose size is
+    known only in a turn. (Where nothing was collected yet, the first value says what the other sizes are.)"""
+
+    def appended(counter: Node, values: tuple[Node, ...]) -> list[Node]:
+        going, *results = turn(counter, values[:carried])
+        longer = []
+        for line, x in zip(values[carried:], results[carried:]):
+            for axis, d in enumerate(x.type.shape, 1):
+                line = reshape(line, (*line.type.shape[:axis], d, *line.type.shape[axis + 1 :]))
+            longer.append(apply("concat", line, reshape(x, (1, *x.type.shape)), axis=0))
+        return [going, *results[:carried], *longer]
+
+    return appended
+
+
 def _tried(c: Context, turn: Callable[[], list[Node]]) -> list[Node]:
     """The results of a body on what a loop begins with, to see what they are; nothing of it is kept."""
     count, required = len(c.facts.sizes), set(c.facts.required)
@@ -154,28 +196,10 @@ def _tried(c: Context, turn: Callable[[], list[Node]]) -> list[Node]:
         c.facts.required &= required
 
 
-def _appending(
-    c: Context, first: Node, start: Sequence[Node], lines: Sequence[TensorType],
-    turn: Callable[[Node, tuple[Node, ...]], list[Node]],
-) -> tuple[Node, ...]:  # fmt: skip
-    """A loop that only a condition ends: what it collects grows from turn to turn."""
-    if any(_is_new(c, d) for t in lines for d in t.shape):
-        raise c.unsupported("values collected by a loop whose sizes change from turn to turn")
-    none = [full(0, t.dtype, (0, *t.shape)) for t in lines]
-
-    def appended(counter: Node, values: tuple[Node, ...]) -> list[Node]:
-        _, *state = values
-        going, *results = turn(counter, tuple(state[: len(start)]))
-        rows = [reshape(x, (1, *x.type.shape)) for x in results[len(start) :]]
-        longer = [apply("concat", line, row, axis=0) for line, row in zip(state[len(start) :], rows)]
-        return [going, *results[: len(start)], *longer]
-
-    return regions.loop(c, [first, *start, *none], None, appended, True)[1:]
-
-
-def _is_new(c: Context, d: Dim) -> bool:
-    """Whether a size is known nowhere but in the body that was tried."""
-    return any(build.is_data(s) and s not in c.facts.sizes.values() for s in index.symbols([d]))
+def _is_known(c: Context, d: Dim) -> bool:
+    """Whether a size is known outside of the body that was tried."""
+    here = {*c.facts.sizes.values(), *c.facts.turns}
+    return all(s in here or not str(s["name"]).startswith(("data__", "step__")) for s in index.symbols([d]))
 
 
 def _within(going: Node, limit: Node | None, step: Dim) -> Node:

@@ -29,6 +29,10 @@ Body = Callable[[Node, tuple[Node, ...]], Sequence[Node]]
 MOST_TRIES = 16  # to find out which dimensions of carried values change
 
 
+class Changing(Exception):
+    """Values that a loop collects have sizes that are known only in a turn: they have to be appended to what is carried."""
+
+
 def needed_sizes(results: Sequence[Node], sizes: Found, required: Collection[Node]) -> list[tuple[Node, Node]]:
     """Of the sizes those that results need, or that must be bound in any case."""
     found: list[tuple[Node, Node]] = []
@@ -119,7 +123,8 @@ class _Turn:
 
 def loop(c: Context, start: Sequence[Node], extent: Dim | None, body: Body, conditional: bool = False) -> tuple[Node, ...]:
     """The last carried values, then what the body collects. body: from the counter, an index symbol, and the carried values to
-    the next ones and to what is collected. It is imported again while more carried dimensions turn out to change."""
+    the next ones and to what is collected. It is imported again while more carried dimensions turn out to change. Raises
+    `Changing`."""
     count, before = len(c.facts.sizes), c.facts.seen()
     places: Places = ()
     for _ in range(MOST_TRIES):
@@ -175,7 +180,7 @@ def _closed(
     n, lines = len(start), turn.results[len(start) :]
     own = {turn.counter, *local}
     if any(not own.isdisjoint(index.symbols(x.type.shape)) for x in lines):
-        raise c.unsupported("values collected by a loop whose sizes change from turn to turn")
+        raise Changing
     firsts = [group[0] for group in places]
     ends = (build.dimension(turn.results[k].type.shape[a], dt.i64) for k, a in firsts)
     results = (*turn.results[:n], *ends, *lines)
