@@ -18,11 +18,12 @@ from tcomp.ir.dtype import DType, accumulator
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS
-from tcomp.ir.stmts import Carry, For, Let, Stmt, Store
+from tcomp.ir.stmts import For, Let, Stmt, Store
 from tcomp.ir.types import TileType
 from tcomp.passes.expand import masks
 from tcomp.passes.expand.segments import Segment, loop, whole_tiles
 from tcomp.passes.names import Names, loop_variable
+from tcomp.passes.sums import Sum, Turns, adding_loops, in_levels, rounds
 from tcomp.passes.tiles import has, index_buffers, loads, names_read, pick
 
 WIDTH = 4 * LANES
@@ -238,20 +239,30 @@ class _Pass:
         return out
 
     def _loop(self, s: Segment) -> For:
-        """A loop that carries the accumulators."""
-        j = loop_variable(self.names.fresh("j"), s.lo, s.hi, s.size)
-        carry: list[Carry] = []
-        yields: list[Node] = []
-        for sum in self.sums:
-            type = TileType(sum.operand.type.dtype, (s.size,))
-            name, result = self.names.fresh("part"), self.names.fresh("part")
-            goes_on = sum.so_far is not None and _lanes(sum.so_far) % s.size == 0
-            init = _folded(sum.monoid, sum.so_far, s.size) if sum.so_far is not None and goes_on else sum.start
-            carry.append(Carry(name, result, type, init))
-            yields.append(t.pointwise(sum.monoid, t.ref(name, type), self._operand(sum, s, j)))
-            total = t.ref(result, type)
-            sum.so_far, sum.started = total if goes_on else sum.combine(total), True
-        return For(j, s.lo, s.hi, s.size, self._stores(s, j), tuple(carry), tuple(yields))
+        """A loop that carries the accumulators, in levels where sums are long."""
+        loops = self._turns(s)
+        j = loops[-1].var
+        carried = [self._carried(sum, s, j, len(loops)) for sum in self.sums]
+        return adding_loops(loops, carried, self._stores(s, j))
+
+    def _turns(self, s: Segment) -> list[Turns]:
+        def variable(lo: Dim, hi: Dim, step: int) -> Node:
+            return loop_variable(self.names.fresh("j"), lo, hi, step)
+
+        if s.lo == 0 and any(rounds(sum.monoid, sum.operand.type) for sum in self.sums):
+            return in_levels(variable, s.lo, s.hi, s.size)
+        return [Turns(variable(s.lo, s.hi, s.size), s.lo, s.hi, s.size)]
+
+    def _carried(self, sum: _Sum, s: Segment, j: Dim, levels: int) -> Sum:
+        """What loops carry of a reduction, which goes on from their result."""
+        type = TileType(sum.operand.type.dtype, (s.size,))
+        names = [(self.names.fresh("part"), self.names.fresh("part")) for _ in range(levels)]
+        goes_on = sum.so_far is not None and _lanes(sum.so_far) % s.size == 0
+        init = _folded(sum.monoid, sum.so_far, s.size) if sum.so_far is not None and goes_on else sum.start
+        total = t.ref(names[0][1], type)
+        sum.so_far, sum.started = total if goes_on else sum.combine(total), True
+        term = self._operand(sum, s, j)
+        return Sum(sum.monoid, type, init, sum.start, term, lambda k: names[k][0], lambda k: names[k][1])
 
     def _count(self, s: Segment, j: Dim) -> Dim | None:
         return index.sub(self.n, j) if s.masked else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product as every
@@ -12,15 +13,16 @@ from tcomp.ir.dtype import accumulator
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
-from tcomp.ir.stmts import By, Carry, For, Grid, GridAxis, Kernel, Let, Stmt, Store
+from tcomp.ir.stmts import By, Grid, GridAxis, Kernel, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.fusion import COSTLY, Group
+from tcomp.passes.sums import TURNS, Sum, Turns, adding_loops, in_levels, rounds
 from tcomp.schedule.lower.checks import check_phases
 from tcomp.schedule.lower.collapse import Collapsed, collapse
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
 from tcomp.schedule.lower.parts import Context, Lowered, kernel_symbols
 from tcomp.schedule.lower.reading import Reader, loads
-from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled
 
 WIDE = 64  # lanes of the main loop over columns: four vectors hide the latency of an accumulator
 BLOCK = 8192  # elements of one block: about the work that hides the cost of claiming it
@@ -237,6 +239,31 @@ def _stretched(e: Node, columns: Dim) -> Node:
 # --- column ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A column kernel to emit. dims: the kept axes, then the reduced ones. terms: what each reduction takes; finals: what is
+    stored of the results, over the kept axes."""
+
+    anchors: tuple[Node, ...]
+    kept: tuple[Dim, ...]
+    reduced: tuple[Dim, ...]
+    terms: tuple[Node, ...]
+    finals: tuple[Node, ...]
+    outputs: tuple[Buffer, ...]
+
+    @property
+    def width(self) -> int:
+        """Lanes along the last kept axis."""
+        return _lane_width(self.kept[-1])
+
+    def types(self) -> dict[str, TileType]:
+        return {f"sum{k}": TileType(accumulator(a.type.dtype), (self.width,)) for k, a in enumerate(self.anchors)}
+
+    def at(self, places: tuple[Dim, ...]) -> dict[Node, Dim]:
+        """What the axes of the domain are."""
+        return axis_values((*self.kept, *self.reduced), places)
+
+
 def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
     """Lanes along the last axis that stays; loops over the reduced axes carry one vector for each reduction.
 
@@ -252,15 +279,15 @@ def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
     axes = domain_axes(tuple(x[k] for k in order))
     at_operand = tuple(axes[order.index(k)] for k in range(len(x)))
     operands = [_widened(reader.read(a.operands[0], at_operand), a) for a in group.anchors]
-    names = _carried(group, reader)
-    at_kept = axes[: len(kept)]
-    finals = [reader.read(n, at_kept) for n in group.outputs]
+    _carry_results(group, reader)
+    finals = [reader.read(n, axes[: len(kept)]) for n in group.outputs]
     c = collapse(tuple(x[k] for k in order), [*operands, *finals], frozenset({max(0, len(kept) - 1), len(kept)}))
     split = sum(1 for b in c.blocks if b[0] < len(kept))
-    outputs = [output_buffer(k, n, c.dims[:split]) for k, n in enumerate(group.outputs)]
-    grid = _column_grid(group, c, split, outputs, names)
+    outputs = tuple(output_buffer(k, n, c.dims[:split]) for k, n in enumerate(group.outputs))
+    terms, stored = c.expressions[: len(operands)], c.expressions[len(operands) :]
+    columns = _Columns(group.anchors, c.dims[:split], c.dims[split:], terms, stored, outputs)
     inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
-    return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
+    return finish(name, reader, inputs, outputs, group.outputs, (_column_grid(columns),), ctx)
 
 
 def _unrolling_reader(group: Group, ctx: Context) -> Reader:
@@ -294,85 +321,63 @@ def _widened(e: Node, anchor: Node) -> Node:
     return e if e.type.dtype == t else tile.pointwise("cast", e, dtype=t)
 
 
-def _carried(group: Group, reader: Reader) -> list[str]:
-    """Names of the reductions' results, made leaves of `reader`."""
-    names = []
+def _carry_results(group: Group, reader: Reader) -> None:
+    """Make the reductions' results, `sum0` and on, leaves of `reader`."""
     for k, a in enumerate(group.anchors):
         t = accumulator(a.type.dtype)
         total = tile.ref(f"sum{k}", TileType(t))
         value = total if t == a.type.dtype else tile.pointwise("cast", total, dtype=a.type.dtype)
         reader.local[a] = lambda at, value=value: value  # type: ignore[misc]
-        names.append(f"sum{k}")
-    return names
 
 
-def _column_grid(group: Group, c: Collapsed, split: int, outputs: Sequence[Buffer], names: list[str]) -> Grid:
-    outer, last = c.dims[: split - 1], c.dims[split - 1]
-    width = _lane_width(last)
-    j = counter("j", last, width)
-    count = index.minimum(width, index.sub(last, j))
-
-    def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
-        return _column_body(group, c, split, outputs, names, (*at, j), width, count)
-
-    work = likely(index.product(c.dims[split:])) * width
-    inner = nest(blocks_of(outer, work, BLOCK), body)
-    return Grid((*inner.axes, GridAxis(j, last, width)), inner.body)
+def _column_grid(c: _Columns) -> Grid:
+    *outer, last = c.kept
+    j = counter("j", last, c.width)
+    work = likely(index.product(c.reduced)) * c.width
+    inner = nest(blocks_of(outer, work, BLOCK), lambda at: _column_body(c, (*at, j)))
+    return Grid((*inner.axes, GridAxis(j, last, c.width)), inner.body)
 
 
-def _column_body(
-    group: Group,
-    c: Collapsed,
-    split: int,
-    outputs: Sequence[Buffer],
-    names: list[str],
-    at: tuple[Dim, ...],
-    width: int,
-    count: Dim,
-) -> tuple[Stmt, ...]:
+def _column_body(c: _Columns, at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+    """The reductions of the columns from position `at` on, and what is stored of them."""
+    width, types = c.width, c.types()
+    count = index.minimum(width, index.sub(c.kept[-1], at[-1]))
     lanes = (*at[:-1], index.add(at[-1], tile.axis(0, width)))
-    loops = [counter(f"k{k}", d) for k, d in enumerate(c.dims[split:])]
-    types = {n: TileType(accumulator(a.type.dtype), (width,)) for n, a in zip(names, group.anchors)}
     narrow = ((0, width, None if count == width else count),)
-    t = Tiling(_values(c, (*lanes, *loops)), (width,), types)
-    terms = [tile.restrict(tiled(e, t), narrow) for e in c.expressions[: len(names)]]
-    identities = [_identity(a) for a in group.anchors]
-    stmts = _reduction_loops(loops, c.dims[split:], names, types, [a["monoid"] for a in group.anchors], identities, terms)
-    final = Tiling(_values(c, lanes), (width,), types)
+    loops = _column_turns(c)
+    places = [t.var for t, after in zip(loops, [*loops[1:], None]) if after is None or after.lo == 0]
+    t = Tiling(c.at((*lanes, *places)), (width,), types)
+    terms = [tile.restrict(tiled(e, t), narrow) for e in c.terms]
+    sums = [_column_sum(a, n, types[n], e) for a, n, e in zip(c.anchors, types, terms)]
+    final = Tiling(c.at(lanes), (width,), types)
     stores = [
         Store(tile.restrict(tile.load(b, lanes, (width,)), narrow), tile.restrict(tiled(e, final), narrow))
-        for b, e in zip(outputs, c.expressions[len(names) :])
+        for b, e in zip(c.outputs, c.finals)
     ]
-    return (*stmts, *stores)
+    return (adding_loops(loops, sums, ()), *stores)
+
+
+def _column_turns(c: _Columns) -> list[Turns]:
+    """Loops over the reduced axes, each in levels; those inside start anew where they come to many turns."""
+    names = itertools.count()
+
+    def variable(lo: Dim, hi: Dim, step: int) -> Node:
+        return counter(f"k{next(names)}", hi, step, lo)
+
+    if not any(rounds(a["monoid"], t) for a, t in zip(c.anchors, c.types().values())):
+        return [Turns(variable(0, d, 1), 0, d, 1) for d in c.reduced]
+    out: list[Turns] = []
+    for k, d in enumerate(c.reduced):
+        out += in_levels(variable, 0, d, 1, anew=k > 0 and likely(index.product(c.reduced[k:])) > TURNS)
+    return out
+
+
+def _column_sum(anchor: Node, name: str, type: TileType, term: Node) -> Sum:
+    start = _identity(anchor)
+    return Sum(anchor["monoid"], type, start, start, term, lambda k: f"{name}_{k}", lambda k: f"{name}_{k}r" if k else name)
 
 
 def _identity(anchor: Node) -> Node:
     """What a reduction starts from; a sum starts from +0, which is also the sum of nothing."""
     t = accumulator(anchor.type.dtype)
     return tile.full(0 if anchor["monoid"] == "add" else MONOIDS[anchor["monoid"]].identity(t), t)
-
-
-def _reduction_loops(
-    loops: list[Node],
-    extents: tuple[Dim, ...],
-    names: list[str],
-    types: dict[str, TileType],
-    monoids: list[str],
-    identities: list[Node],
-    terms: list[Node],
-) -> tuple[Stmt, ...]:
-    """Nested loops that carry all reductions; each level's result is the carry of the one outside."""
-    depth = len(loops)
-
-    def level(k: int) -> tuple[Stmt, ...]:
-        mine = [f"{n}_{k}" for n in names]
-        init = identities if k == 0 else [tile.ref(f"{n}_{k - 1}", types[n]) for n in names]
-        results = names if k == 0 else [f"{n}_{k}r" for n in names]
-        carry = tuple(Carry(m, r, types[n], i) for m, r, n, i in zip(mine, results, names, init))
-        if k == depth - 1:
-            yields = tuple(tile.pointwise(mo, tile.ref(m, types[n]), e) for mo, m, n, e in zip(monoids, mine, names, terms))
-            return (For(loops[k], 0, extents[k], 1, (), carry, yields),)
-        yields = tuple(tile.ref(f"{n}_{k + 1}r", types[n]) for n in names)
-        return (For(loops[k], 0, extents[k], 1, level(k + 1), carry, yields),)
-
-    return level(0)

@@ -40,11 +40,11 @@ def avoiding(names: Iterable[str]) -> Iterator[None]:
         _dimensions.reset(token)
 
 
-def counter(name: str, extent: Dim, step: int = 1) -> Node:
-    """A loop variable over 0, step, ... below extent."""
+def counter(name: str, extent: Dim, step: int = 1, start: Dim = 0) -> Node:
+    """A loop variable over start, start + step, ... below extent."""
     while name in _dimensions.get():
         name += "_"
-    return index.loop_symbol(name, 0, extent, step)
+    return index.loop_symbol(name, start, extent, step)
 
 
 @dataclass(frozen=True, slots=True)
