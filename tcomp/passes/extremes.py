@@ -79,8 +79,8 @@ def _without_terms(x: Node, axis: int) -> Node:
     if _is_same(a, axis):
         rest = _without_terms(b, axis)
         return rest if x.op == "add" else apply("neg", rest)
-    rest = (_without_terms(a, axis), _without_terms(b, axis))
-    return x if rest == x.operands else with_operands(x, rest)
+    both = (_without_terms(a, axis), _without_terms(b, axis))
+    return x if both == x.operands else with_operands(x, both)
 
 
 def _is_same(x: Node, axis: int) -> bool:

@@ -95,6 +95,7 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
     rows = _rows(p)
     most = LANES * 4 if rows <= 4 and row.per_vector == 1 else columns
     wide = min(max((round_up(w, LANES) for w in p.widths), default=LANES), most)
+    narrow = min(max((round_up(n, LANES) for n in p.inner), default=LANES), columns)
     blocks = _blocks(p)
     depth = max(p.depths, default=1)
     packing = _packing(p, rows)
@@ -105,6 +106,7 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
         min(4 * COLUMNS if deep else COLUMNS, round_up(p.length, LANES)),
         score,
         (_even(rows, largest_rows(row, wide)), wide),
+        (_even(rows, largest_rows(row, narrow)), narrow),
         32 if deep else depth,
         packing,
         _parts(p, blocks, machine),

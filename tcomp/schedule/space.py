@@ -1,4 +1,4 @@
-"""The space of choices for products: variables, their domains, and what makes a point legal, as data for all deciders."""
+"""The space of choices for products and dependent reductions: variables, their domains, what makes a point legal, as data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from itertools import product
 
 from tcomp.ir.dtype import DType, i8, u8
 from tcomp.ir.machine import LANES, Intrinsic, Machine
-from tcomp.schedule.choice import DotChoice
+from tcomp.schedule.choice import PACKINGS, CascadeChoice, DotChoice
 
 FORMS = ("packed", "prepacked", "direct", "lanes")
 COLUMNS = (LANES, 2 * LANES, 3 * LANES, 4 * LANES, 16 * LANES)
 DEPTHS = (8, 16, 32, 64, 128, 256, 384, 512)
+BLOCK_ROWS = (1, 4, 16, 32, 64, 128)  # of a cascade
+BLOCK_COLUMNS = (64, 128, 256, 512, 1024)
+PARTS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class CascadeProblem:
 
     depths: inner axes of the products that stream; widths: columns of those that are reduced. direct: second factors lie along
     what streams; along: both factors lie along the inner axis. reductions: stages that are no products; accumulators: of all
-    stages, for each row.
+    stages, for each row. inner: columns of the products that first factors are computed from.
     """
 
     batch: int
@@ -95,3 +98,30 @@ class CascadeProblem:
     along: bool
     reductions: int
     accumulators: int
+    inner: tuple[int, ...] = ()
+
+
+def legal_cascade(choice: CascadeChoice, p: CascadeProblem, machine: Machine) -> bool:
+    """Whether a point of the space can be lowered for these reductions on this machine."""
+    row = machine.intrinsic(p.dtype)
+    blocked = p.depths if choice.packing != "lanes" else ()  # vectors along the inner axis find room for themselves
+    tiles = ((choice.score, blocked), (choice.result, p.widths), (choice.inner, p.inner))
+    if any(used and rows > 1 and not row.fits(rows, columns) for (rows, columns), used in tiles):
+        return False
+    lies = {"direct": p.direct or not p.depths, "lanes": p.along and bool(p.depths)}.get(choice.packing, bool(p.depths))
+    whole = choice.columns % LANES == 0 and (choice.packing == "direct" or choice.depth >= max(p.depths, default=0))
+    fits = 1 <= choice.rows <= max(1, p.rows) and 1 <= choice.parts <= max(1, p.length // choice.columns)
+    return lies and whole and fits
+
+
+def cascade_points(p: CascadeProblem, machine: Machine) -> Iterator[CascadeChoice]:
+    """Legal points for the tuner, coarse to fine in no particular order."""
+    row = machine.intrinsic(p.dtype)
+    for packing, rows, columns, wide, parts in product(PACKINGS, BLOCK_ROWS, BLOCK_COLUMNS, COLUMNS[:4], PARTS):
+        rows = min(rows, max(1, p.rows))
+        tile = (min(largest_rows(row, wide), rows), wide)
+        score = (min(rows, 4), LANES) if packing == "lanes" else tile
+        for depth in DEPTHS if packing == "direct" and p.depths else (max(p.depths, default=1),):
+            choice = CascadeChoice(rows, columns, score, tile, tile, depth, packing, parts)
+            if legal_cascade(choice, p, machine):
+                yield choice

@@ -7,7 +7,10 @@ import pytest
 
 import tcomp
 import tcomp.numpy as xp
+from tcomp.codegen.llvm.machines import machine_for
+from tcomp.schedule.choice import parse_choice
 from tcomp.schedule.lower import cascade, cascade_report
+from tcomp.schedule.space import cascade_points
 
 SIZES = (1, 7, 33, 200)
 
@@ -330,3 +333,68 @@ def test_additive_mask(fused):
     bias = rand(1, 1, 40, 70)
     bias[0, 0, 3:, 50:] = -np.inf
     agrees(f, rand(2, 3, 40, 16), rand(2, 3, 70, 16, seed=1), rand(2, 3, 70, 24, seed=2), bias)
+
+
+# --- first factors that are products themselves -------------------------------------------------------
+
+
+def field(p, f, plane, w1, w2, n=xp):
+    """Products of one row of waves each, multiplied, through two layers."""
+    waves = n.einsum("ndf,dfg->ndg", n.sin(n.einsum("nd,df->ndf", p, f)), plane)
+    h = n.matmul(waves[:, 0, :] * waves[:, 1, :] * waves[:, 2, :], w1)
+    return n.matmul(n.where(h > 0, h, 0.01 * h), w2)
+
+
+def layers(x, a, b, c, n=xp):
+    """Three small layers."""
+    return n.matmul(n.maximum(n.matmul(n.tanh(n.matmul(n.exp(-x), a)), b), 0), c)
+
+
+FIELD = [(3, 16), (3, 16, 16), (16, 64), (64, 4)]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64, 1000])
+def test_products_of_small_factors_are_computed_for_a_block(fused, rows):
+    agrees(field, rand(rows, 3), *(rand(*s, seed=k) for k, s in enumerate(FIELD)), tolerance=2e-4)
+    agrees(layers, rand(rows, 24), *(rand(*s, seed=k) for k, s in enumerate([(24, 40), (40, 48), (48, 20)])), tolerance=2e-4)
+
+
+def test_they_have_no_memory():
+    compiled = tcomp.jit(field).lower(*(tcomp.spec(f"f32[{', '.join(map(str, s))}]") for s in [(65536, 3), *FIELD])).compile()
+    report, text = compiled.report(), compiled.text("tile")
+    assert len(report["launches"]) == 1 and report["bytes"]["arena"] == 0
+    assert report["bytes"]["moved"] < 1.01 * 4 * (65536 * 7 + 3 * 16 + 3 * 256 + 16 * 64 + 64 * 4)
+    assert text.count(" inner2 = dot(") == 1 and "65536, 3, 16" not in text
+
+
+def test_products_of_any_number_of_rows(fused):
+    f = tcomp.jit(lambda x, a, b, c: layers(x, a, b, c), dynamic={"x": {0: "n"}})
+    weights = [rand(*s, seed=k) for k, s in enumerate([(24, 40), (40, 48), (48, 20)])]
+    for n in (0, 1, 33, 300):
+        x = rand(n, 24)
+        np.testing.assert_allclose(f(x, *weights), layers(*wide(x, *weights), n=np), rtol=2e-4, atol=2e-4)
+
+
+def test_a_large_factor_is_multiplied_before():
+    rows, text = lowered(layers, "f32[20000, 300]", "f32[300, 200]", "f32[200, 48]", "f32[48, 20]")
+    assert "inner0" not in text
+    assert sorted(r.get("why", "") for r in rows) == ["", "a larger chain computes a part of it"]
+
+
+# --- the space of choices -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m, n", [(33, 200), (1, 3000)])
+def test_points_of_the_space_run_as_their_text_says(fused, monkeypatch, m, n):
+    """Every so often a point, replayed from its text."""
+    machine, problems = machine_for("cpu")[0], []
+    choose = cascade.choose_cascade
+    monkeypatch.setattr(cascade, "choose_cascade", lambda p, machine: problems.append(p) or choose(p, machine))
+    q, k, v = rand(2, m, 16), rand(2, n, 16, seed=1), rand(2, n, 24, seed=2)
+    tcomp.jit(attention).lower(q, k, v).compile()
+    points = list(cascade_points(problems[0], machine))
+    for point in points[:: max(1, len(points) // 12)]:
+        replayed = parse_choice(point.text())
+        monkeypatch.setattr(cascade, "choose_cascade", lambda p, machine, replayed=replayed: replayed)
+        got = tcomp.jit(lambda q, k, v: attention(q, k, v))(q, k, v)
+        np.testing.assert_allclose(got, attention(*wide(q, k, v), n=np), rtol=2e-5, atol=2e-5, err_msg=point.text())

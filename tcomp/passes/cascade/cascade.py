@@ -12,6 +12,7 @@ schedule to say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -49,8 +50,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """members: all operations that it computes. products: those that compute what streams. streamed, rows: the graph's value of
-    each x and p leaf. states: what each u leaf is, over m and p leaves; starts: its value before any element."""
+    """members: all operations that it computes. products: those that compute what streams; inner: those that compute their first
+    factors, for a block of rows. streamed, rows: the graph's value of each x and p leaf. states: what each u leaf is, over m and
+    p leaves; starts: its value before any element."""
 
     domain: Shape
     members: frozenset[Node]
@@ -61,6 +63,7 @@ class Cascade:
     states: tuple[tuple[Node, Node], ...]
     starts: tuple[float, ...]
     outputs: tuple[Node, ...]
+    inner: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,19 +265,36 @@ class _Search:
         return any(r.op == "dot" for r in self.readers[n] if r in members)
 
     def _lefts(self, members: set[Node], products: set[Node]) -> tuple[set[Node], set[Node]]:
-        """Pointwise work on the first factors of products, computed for each block of rows; the movements between."""
+        """Work on the first factors of products that is computed for each block of rows: pointwise, and products with something
+        small; the movements between."""
         found: set[Node] = set()
         moved: set[Node] = set()
         for n in reversed(self.nodes):
             readers = self.readers[n]
             inside = all(r in found or r in moved or (r in products and r.operands[1] is not n) for r in readers)
+            inside &= not any(r.op == "dot" and r in found and r.operands[1] is n for r in readers)
             if not readers or not inside or n in self.results or n in members:
                 continue
-            if is_pointwise(n):
+            if is_pointwise(n) or (_is_small_product(n) and self._rows_stay(n, products)):
                 found.add(n)
-            elif n.op in ("reshape", "transpose"):
+            elif n.op in ("reshape", "transpose", "slice"):
                 moved.add(n)
         return found, moved
+
+    def _rows_stay(self, n: Node, products: set[Node]) -> bool:
+        """Whether a product's rows and columns are those of the first factors that it is read for."""
+        stack, shape = list(self.readers[n]), n.type.shape[-2:]
+        while stack:
+            r = stack.pop()
+            if r in products:
+                if not _is_matrices(r) or r.operands[0].type.shape[-2:] != shape or len(r["batch"][0]):
+                    return False
+                continue
+            whole = r.type.shape[-2:] == shape and (r.op == "slice" or is_pointwise(r) or _drops_ones(r))
+            if not whole:
+                return False
+            stack.extend(self.readers[r])
+        return True
 
     def _epilogues(self, members: set[Node], stages: list[Node]) -> set[Node]:
         """Pointwise work on results, of the shape of a stage's result, that reads nothing else that depends on them."""
@@ -346,6 +366,7 @@ class _Search:
         return Cascade(
             domain, members, tuple(stages), tuple(products), elements.leaves("x"), elements.leaves("p"),
             tuple((u, e) for e, u in table.items()), tuple(starts.values()), outputs,
+            tuple(n for n in self.nodes if n in members and n.op == "dot" and n not in products and n not in nodes),
         )  # fmt: skip
 
     def _in_order(self, nodes: list[Node], elements: Elements) -> Iterable[Node]:
@@ -402,6 +423,31 @@ def _core(e: Node, sums: dict[Node, Node]) -> tuple[Node, tuple[Step, ...]]:
         if over:
             return core, (*steps, ("unless", over[0]))
     return factored(e)
+
+
+SMALL = 32 << 10  # bytes of a second factor that every block of rows reads again
+NARROW = 256  # columns of a product that is computed for a block of rows
+
+
+def _is_small_product(n: Node) -> bool:
+    """Whether a product [.., M, K] x [.., K, N] has a second factor that lies in memory row by row and stays in the cache."""
+    if n.op != "dot" or len(n["contract"][1]) != 1 or n.operands[1].op not in ("parameter", "constant"):
+        return False
+    b = n.operands[1].type
+    small = all(isinstance(d, int) for d in b.shape) and b.shape[-1] <= NARROW
+    return small and math.prod(b.shape) * b.dtype.bytes <= SMALL and _is_matrices(n) and n.type.dtype in (f32, f64)
+
+
+def _is_matrices(n: Node) -> bool:
+    """Whether a product's second factor is [batch.., K, N] and the first one's last axis is K."""
+    a, b = n.operands
+    lead = tuple(range(len(n["batch"][1])))
+    return bool(n["contract"] == ((a.type.rank - 1,), (len(lead),)) and n["batch"][1] == lead and b.type.rank == len(lead) + 2)
+
+
+def _drops_ones(n: Node) -> bool:
+    """Whether a reshape leaves out axes of size 1."""
+    return n.op == "reshape" and [d for d in n.operands[0].type.shape if d != 1] == [d for d in n.type.shape if d != 1]
 
 
 def monoid_of(n: Node) -> str:

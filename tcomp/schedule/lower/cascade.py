@@ -230,15 +230,44 @@ class _Block:
         for p in self.plan.products:
             if p.name in self.lefts:
                 continue
-            values = self.plan.bound(self.at, self.row, 0)
-            if isinstance(p.inner, Node):
-                values[p.inner] = tile.axis(1, p.depth)
-            source = whole_load(as_tile(p.left, values, (self.rows, p.depth)), (self.rows, p.depth))
+            source = self._left_of(p, self._inner_tiles(p))
             plain = source.op == "load" and isinstance(self.rows, int)
             if not plain and index.bounds(p.depth)[1] is not None:
-                self.body.append(Let(f"left_{p.name}", source, space_of(source.type), WIDE))
-                source = tile.ref(f"left_{p.name}", source.type)
+                source = self._kept(f"left_{p.name}", source)
             self.lefts[p.name] = source
+
+    def _left_of(self, p: Product, named: Mapping[Node, Node]) -> Node:
+        values = self.plan.bound(self.at, self.row, 0)
+        if isinstance(p.inner, Node):
+            values[p.inner] = tile.axis(1, p.depth)
+        extents = (self.rows, p.depth)
+        return whole_load(as_tile(p.left, values, extents, named), extents)
+
+    def _inner_tiles(self, p: Product) -> dict[Node, Node]:
+        """The products that a first factor is computed from, as tiles."""
+        found: dict[Node, Node] = {}
+        row = self.plan.ctx.machine.intrinsic(p.left.type.dtype)
+        for ref in walk([p.left]):
+            inner = self.plan.inner.get(ref)
+            if inner is None:
+                continue
+            left = self._left_of(inner, {})
+            left = left if left.op == "load" and isinstance(self.rows, int) else self._kept(f"left_{inner.name}", left)
+            values = self.plan.bound(self.at, 0, 0)
+            values |= {
+                a: tile.axis(k, d)
+                for k, (a, d) in enumerate(((inner.inner, inner.depth), (p.inner, p.depth)))
+                if isinstance(a, Node)
+            }
+            right = whole_load(as_tile(inner.right, values, (inner.depth, p.depth)), (inner.depth, p.depth))
+            product = tile.dot(left, right, tile.full(0, left.type.dtype), row.name)
+            found[ref] = self._kept(inner.name, product, By(self.plan.choice.inner))
+        return found
+
+    def _kept(self, name: str, e: Node, by: By = WIDE) -> Node:
+        """A tile under a name."""
+        self.body.append(Let(name, e, space_of(e.type), by))
+        return tile.ref(name, e.type)
 
     # --- after it -------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class Second:
 class Plan:
     """A cascade to emit. row: the number of the row axis, None where there is none. elements: of each stage's accumulators.
 
+    inner: the products that first factors are computed from, by the `ref` that stands for one of their elements.
     visited: the columns of each row that its masks leave; masks: those whose test is not needed inside, each with a test of
     positions; unread: constants that became comparisons.
     """
@@ -65,6 +66,7 @@ class Plan:
     axes: tuple[Dim, ...]
     row: int | None
     products: list[Product]
+    inner: dict[Node, Product]
     seconds: dict[int, Second]
     streamed: dict[Node, Node]
     rows: dict[Node, Node]
@@ -101,6 +103,9 @@ def plan_of(cascade: Cascade, ctx: Context) -> Plan:
     reader = Reader(lambda n: ctx.in_memory(n) and n not in cascade.members)
     axes = domain_axes(cascade.domain)
     places: dict[Node, tuple[Dim, ...]] = {}
+    inner: dict[Node, Product] = {}
+    for p in cascade.inner:
+        reader.local[p] = _inner(reader, p, inner)
     for k, p in enumerate(cascade.products):
         reader.local[p] = _noting(p, f"score{k}", places)
     streamed = {x: reader.read(n, axes) for x, n in cascade.streamed}
@@ -116,7 +121,8 @@ def plan_of(cascade: Cascade, ctx: Context) -> Plan:
     products = [_product(reader, p, f"score{k}", k, places[p]) for k, p in enumerate(cascade.products)]
     seconds = {k: _second(reader, s, axes, k) for k, s in enumerate(cascade.stages) if s.is_product}
     shared = [p.right for p in products] + [s.element for s in seconds.values()]
-    plan = Plan(cascade, ctx, reader, axes, _row_axis(cascade, axes, shared), products, seconds, streamed, rows, elements)
+    row = _row_axis(cascade, axes, shared)
+    plan = Plan(cascade, ctx, reader, axes, row, products, inner, seconds, streamed, rows, elements)
     plan.unread |= unread
     _find_masks(plan)
     return plan
@@ -179,7 +185,7 @@ def _noting(p: Node, name: str, places: dict[Node, tuple[Dim, ...]]) -> Callable
     return read
 
 
-def _product(reader: Reader, p: Node, name: str, k: int, at: tuple[Dim, ...]) -> Product:
+def _product(reader: Reader, p: Node, name: str, k: int | str, at: tuple[Dim, ...]) -> Product:
     a, b = p.operands
     depth = a.type.shape[p["contract"][0][0]]
     inner: Dim = 0 if depth == 1 else _axis(f"@k{k}", depth)
@@ -187,6 +193,20 @@ def _product(reader: Reader, p: Node, name: str, k: int, at: tuple[Dim, ...]) ->
     left = reader.read(a, _operand_axes(p, 0, tuple(lead), i, inner))
     right = reader.read(b, _operand_axes(p, 1, tuple(lead), j, inner))
     return Product(name, left, right, inner, depth)
+
+
+def _inner(reader: Reader, p: Node, found: dict[Node, Product]) -> Callable[[tuple[Dim, ...]], Node]:
+    """Reads a product that a first factor is computed from: a `ref` for each of its batches that is read."""
+    made: dict[tuple[Dim, ...], Node] = {}
+
+    def read(at: tuple[Dim, ...]) -> Node:
+        if at not in made:
+            name = f"inner{len(found)}"
+            made[at] = tile.ref(name, TileType(p.type.dtype))
+            found[made[at]] = _product(reader, p, name, f"i{len(found)}", at)
+        return made[at]
+
+    return read
 
 
 def _second(reader: Reader, s: Stage, axes: tuple[Dim, ...], k: int) -> Second:
@@ -237,6 +257,7 @@ def problem_of(plan: Plan) -> CascadeProblem:
         all(contiguous(e, p.inner) for p in plan.products for e in (p.left, p.right)),
         sum(not s.is_product for s in c.stages),
         sum(len(s.basis) for s in c.stages),
+        tuple(likely(p.type.shape[-1]) for p in c.inner),
     )
 
 

@@ -22,18 +22,36 @@ if TYPE_CHECKING:
 
 
 def chosen_cascades(func: Func, program: Program) -> tuple[Cascade, ...]:
-    """The cascades of a function that can be lowered and pay; the program's report gets a row for each chain that was found."""
+    """The cascades of a function that can be lowered, pay and share nothing; the report gets a row for each chain."""
     found, refused = find(func)
-    chosen = []
-    for c in found:
-        plan = plan_of(c, Context(_would_be_in_memory, program.machine, program.node_number))
-        why = cannot(plan) or why_apart(problem_of(plan), program.machine)
-        program.cascades.append(_row(program, c, plan, why))
-        if not why:
-            chosen.append(c)
-    for r in refused:
-        program.cascades.append({"at": program.place(r.node), "fused": False, "why": r.reason})
+    planned = [(c, plan_of(c, Context(_would_be_in_memory, program.machine, program.node_number))) for c in found]
+    reasons = {c: cannot(plan) or why_apart(problem_of(plan), program.machine) for c, plan in planned}
+    chosen: list[Cascade] = []
+    for c in sorted((c for c in found if not reasons[c]), key=lambda c: -len(c.members)):
+        reasons[c] = _meets(func, c, chosen)
+        chosen += [] if reasons[c] else [c]
+    program.cascades += [_row(program, c, plan, reasons[c]) for c, plan in planned]
+    program.cascades += [{"at": program.place(r.node), "fused": False, "why": r.reason} for r in refused]
     return tuple(chosen)
+
+
+def _meets(func: Func, c: Cascade, chosen: Iterable[Cascade]) -> str:
+    """Why a cascade cannot be a kernel beside those that are chosen, or ''."""
+    for other in chosen:
+        if c.members & other.members:
+            return "a larger chain computes a part of it"
+        if _reads(func, c, other) and _reads(func, other, c):
+            return "another chain reads what it gives, and gives what it reads"
+    return ""
+
+
+def _reads(func: Func, c: Cascade, other: Cascade) -> bool:
+    """Whether a cascade depends on another one."""
+    after = set(other.members)
+    for n in func.nodes():
+        if n not in after and any(o in after for o in n.operands):
+            after.add(n)
+    return not after.isdisjoint(c.members)
 
 
 def _would_be_in_memory(n: Node) -> bool:
