@@ -125,18 +125,22 @@ class Report(dict[str, Any]):
         return "\n".join(_report_lines(self, ""))
 
 
-def _evaluate(report: dict[str, Any], sizes: Mapping[str, int], symbols: tuple[str, ...]) -> None:
-    """Put numbers in the place of a report's expressions."""
+def _require(sizes: Mapping[str, int], symbols: tuple[str, ...]) -> None:
+    """TC0105 where a symbol has no size."""
     missing = [s for s in symbols if s not in sizes]
     if missing:
         raise Error("TC0105", f"no size for {', '.join(missing)}", f"a number for each of {', '.join(symbols)}")
 
+
+def _evaluated(report: dict[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """A report with numbers in the place of its expressions."""
+
     def number(v: Any) -> Any:
         return guards.evaluate(v, sizes) if isinstance(v, str) else v
 
-    report["flops"] = number(report["flops"])
-    report["bytes"] = {what: number(v) for what, v in report["bytes"].items()}
-    report["launches"] = [[name, phases, *map(number, work)] for name, phases, *work in report["launches"]]
+    launches = [[name, phases, *map(number, work)] for name, phases, *work in report["launches"]]
+    numbers = {what: number(v) for what, v in report["bytes"].items()}
+    return {**report, "flops": number(report["flops"]), "bytes": numbers, "launches": launches}
 
 
 def _report_lines(data: Any, indent: str) -> list[str]:
@@ -239,12 +243,17 @@ class Executable:
     def report(self, sizes: Mapping[str, int] | None = None) -> Report:
         """How each operation was realised, bytes, flops, compile times: JSON data that prints readably.
 
+        dimensions: what became of each. variants: where there are several, of which the rest is told of the first. bytes: `call`
+        is the most that a call on one thread takes, its results included; further threads take `scratch` each.
+
         sizes: of the program's dimensions by name; flops and bytes, which are expressions where sizes are symbolic, are then
-        numbers. Raises TC0105 where one is missing."""
-        found = json.loads(json.dumps(self.artifact.report))
-        if sizes is not None:
-            _evaluate(found, sizes, self.artifact.symbols)
-        return Report(found)
+        numbers, of the variant that takes these sizes. Raises TC0105 where one is missing."""
+        if sizes is None:
+            return Report(json.loads(json.dumps(self.artifact.report)))
+        _require(sizes, self.artifact.widest.symbols)
+        shapes = [tuple(d if isinstance(d, int) else guards.evaluate(d, sizes) for d in p.shape) for p in self.inputs]
+        found = self.artifact.report | self.artifact.variants[callobject.choose(self.specs, shapes)].report
+        return Report(_evaluated(json.loads(json.dumps(found)), sizes))
 
     def profile(self, *values: Any) -> Profile:
         """Time, bytes and flops of every launch on these inputs, on one thread; prints as a table."""
