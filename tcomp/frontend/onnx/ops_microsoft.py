@@ -13,11 +13,12 @@ from tcomp.frontend.onnx.ops_conv import convolution, with_bias
 from tcomp.frontend.onnx.ops_index import gather_nd
 from tcomp.frontend.onnx.ops_linear import gemm, matmul_of
 from tcomp.frontend.onnx.ops_pool import max_pool
-from tcomp.frontend.onnx.ops_shape import trilu
+from tcomp.frontend.onnx.ops_shape import range_of, trilu
 from tcomp.frontend.onnx.ops_slice import pad_operands
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
+from tcomp.ir import dtype as dt
 from tcomp.ir import index
-from tcomp.ir.graph import broadcast, transpose
+from tcomp.ir.graph import broadcast, cast, reshape, transpose
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
 
@@ -69,6 +70,36 @@ def fast_gelu(c: Context, x: Node, bias: Node | None = None) -> Node:
 @operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(c: Context, x: Node) -> Node:
     return in_wide(lambda v: silu_of(v, c.real("alpha", 1.702)), x)
+
+
+@operator("ScaledSiLU", domain=MICROSOFT)
+def scaled_silu(c: Context, x: Node, factor: Node | None = None) -> Node:
+    """z * sigmoid(z) of z = factor * x, rounded after each step."""
+    if factor is None:
+        wide = with_scalar("mul", cast(x, dt.f32), c.real("alpha", 1.0))
+    else:
+        wide = apply("mul", cast(x, dt.f32), broadcast(cast(reshape(factor, ()), dt.f32), x.type.shape, ()))
+    z = cast(wide, x.type.dtype)
+    return apply("mul", z, cast(apply("sigmoid", cast(z, dt.f32)), x.type.dtype))
+
+
+@operator("GatedAdd", domain=MICROSOFT)
+def gated_add(c: Context, x: Node, y: Node, gate: Node, weight: Node | None = None) -> Node:
+    if weight is not None:
+        raise c.unsupported("a gate that is projected")
+    return apply("add", x, apply("mul", y, build.spread(gate, y.type.shape)))
+
+
+@operator("ExpandDims", domain=MICROSOFT)
+def expand_dims(c: Context, x: Node, axis: Node) -> Node:
+    at = c.axis(int(c.require_constant(axis, "the axis").reshape(())), x.type.rank + 1)
+    return reshape(x, (*x.type.shape[:at], 1, *x.type.shape[at:]))
+
+
+@operator("Range", domain=MICROSOFT)
+def range_by_one(c: Context, start: Node, limit: Node, delta: Node | None = None) -> Node:
+    one = build.scalar(1, start) if delta is None else delta
+    return range_of(c, *(reshape(v, ()) for v in (start, limit, one)))
 
 
 @operator("BiasSplitGelu", domain=MICROSOFT)

@@ -6,6 +6,7 @@ from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import along, channels_first, channels_last, mean, normal_positions, with_scalar
 from tcomp.frontend.onnx.ops_activation import in_wide
 from tcomp.frontend.onnx.ops_microsoft import silu_of
+from tcomp.frontend.onnx.ops_microsoft_quant import dequantized
 from tcomp.frontend.onnx.ops_norm import centred, layer_norm
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
@@ -86,20 +87,56 @@ def embed_layer_norm(
     at: Node | None = None,
 ) -> tuple[Node, ...]:
     """(normalised sum of embeddings, the number of tokens of each sequence, the sum)."""
-    batch, length = ids.type.shape
-    found = apply("gather", words, normal_positions(ids, words.type.shape[0]), axis=0)
-    if at is None:
-        own = build.take(positions, 0, 0, length)
-    else:
-        own = apply("gather", positions, normal_positions(at, positions.type.shape[0]), axis=0)
-    own = own if own.type.rank == 3 else reshape(own, (1, *own.type.shape))
-    total = apply("add", found, build.spread(own, found.type.shape))
-    if segments is not None and segment_rows is not None:
-        more = apply("gather", segment_rows, normal_positions(segments, segment_rows.type.shape[0]), axis=0)
-        total = apply("add", total, build.spread(more, total.type.shape))
+    own = build.take(positions, 0, 0, ids.type.shape[1]) if at is None else _rows(positions, at)
+    more = None if segments is None or segment_rows is None else _rows(segment_rows, segments)
+    return _embedded(c, _rows(words, ids), own, more, gamma, beta, mask)
+
+
+def _rows(table: Node, at: Node) -> Node:
+    return apply("gather", table, normal_positions(at, table.type.shape[0]), axis=0)
+
+
+def _embedded(
+    c: Context, words: Node, positions: Node, segments: Node | None, gamma: Node, beta: Node, mask: Node | None
+) -> tuple[Node, ...]:
+    """`embed_layer_norm` of rows that were looked up."""
+    own = positions if positions.type.rank == 3 else reshape(positions, (1, *positions.type.shape))
+    total = apply("add", words, build.spread(own, words.type.shape))
+    if segments is not None:
+        total = apply("add", total, build.spread(segments, total.type.shape))
     y, _, _ = normalised(total, c.real("epsilon", 1e-12), gamma, beta, centre=True)
-    counts = full(0, dt.i32, (batch,)) if mask is None else apply("reduce", cast(mask, dt.i32), monoid="add", axes=(1,))
+    none = full(0, dt.i32, words.type.shape[:1])
+    counts = none if mask is None else apply("reduce", cast(mask, dt.i32), monoid="add", axes=(1,))
     return y, counts, total
+
+
+@operator("QEmbedLayerNormalization", domain=MICROSOFT)
+def quantised_embed_layer_norm(
+    c: Context, ids: Node, segments: Node | None, words: Node, positions: Node, segment_rows: Node | None, gamma: Node,
+    beta: Node, mask: Node | None, ws: Node, ps: Node, ss: Node | None, gs: Node, bs: Node, wz: Node, pz: Node,
+    sz: Node | None, gz: Node, bz: Node,
+) -> tuple[Node, Node]:  # fmt: skip
+    """`EmbedLayerNormalization` by tables of bytes with a scale and a zero point each."""
+    more = None
+    if segments is not None and segment_rows is not None and ss is not None:
+        more = dequantized(_rows(segment_rows, segments), ss, sz)
+    own = dequantized(build.take(positions, 0, 0, ids.type.shape[1]), ps, pz)
+    rows = dequantized(_rows(words, ids), ws, wz)
+    y, counts, _ = _embedded(c, rows, own, more, dequantized(gamma, gs, gz), dequantized(beta, bs, bz), mask)
+    return y, counts
+
+
+@operator("GatedRMSNorm", domain=MICROSOFT)
+def gated_rms_norm(c: Context, x: Node, scale: Node, gate: Node) -> Node:
+    """Groups of as many elements as `scale` has, divided by their root mean square, times an activation of the gate."""
+    (size,), width = scale.type.shape, x.type.shape[-1]
+    if c.string("activation", "silu") not in ("silu", "swish", "sigmoid"):
+        raise c.broken(f"activation {c.string('activation')!r}", "silu, swish or sigmoid")
+    groups = cast(reshape(x, (*x.type.shape[:-1], index.floordiv(width, size), size)), dt.f32)
+    y = reshape(normalised(groups, c.real("epsilon", 1e-5), scale, None, centre=False)[0], x.type.shape)
+    wide = cast(gate, dt.f32)
+    factor = apply("sigmoid", wide) if c.string("activation", "silu") == "sigmoid" else silu_of(wide)
+    return cast(apply("mul", y, factor), x.type.dtype)
 
 
 @operator("GroupNorm", domain=MICROSOFT)

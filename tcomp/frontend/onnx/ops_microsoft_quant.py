@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import channels_first, channels_last, normal_positions, scalar, take, with_scalar
 from tcomp.frontend.onnx.ops_activation import softmax_of
@@ -20,7 +22,7 @@ from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import apply
+from tcomp.ir.ops import apply, constant
 
 operator("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
 operator("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
@@ -231,6 +233,34 @@ def matmul_nbits(
     wide = cast(a, dt.f32)
     out = dot(wide, weights, ((), ()), ((a.type.rank - 1,), (0,)))
     return cast(_plus(out, bias), a.type.dtype)
+
+
+_FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)  # of the code's low three bits; the high one is the sign
+_NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+        -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+        0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
+
+
+@operator("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(c: Context, a: Node, packed: Node, largest: Node) -> Node:
+    """a by weights that are entries of a table of 16 numbers times the largest of their block; the high bits come first."""
+    n, k, size, kind = (c.integer(name) for name in ("N", "K", "block_size", "quant_type"))
+    if kind not in (0, 1) or size < 1 or min(n, k) < 1:
+        raise c.broken(f"{n} by {k} weights of type {kind} in blocks of {size}", "type 0 (FP4) or 1 (NF4)")
+    table = constant(np.array(_NF4 if kind else (*_FP4, *(-v for v in _FP4)), np.float32))
+    codes = build.flip(reshape(unpacked(packed, 4), (packed.type.shape[0], 2)), (1,))
+    flat = take(reshape(codes, (index.mul(packed.type.shape[0], 2),)), 0, 0, n * k)
+    factors = repeated(cast(reshape(largest, (-(-n * k // size),)), dt.f32), 0, size, n * k)
+    weights = reshape(apply("mul", apply("gather", table, flat, axis=0), factors), (n, k))
+    inner = (a.type.rank - 1,), (1 if c.integer("transB", 1) else 0,)
+    return cast(dot(cast(a, dt.f32), weights, ((), ()), inner), a.type.dtype)
+
+
+@operator("MatMulInteger16", domain=MICROSOFT)
+def matmul_integer16(c: Context, a: Node, b: Node) -> Node:
+    """In 32 bits, unsigned where both operands are."""
+    whole = dt.u32 if a.type.dtype == b.type.dtype == dt.u16 else dt.i32
+    return matmul_of(cast(a, whole), cast(b, whole))
 
 
 @operator("GatherBlockQuantized", domain=MICROSOFT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import scalar, with_scalar
@@ -17,6 +17,7 @@ from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
 
 Function = Callable[[Node], Node]
+Product = Callable[[Node], Node]  # by weights that are no plain matrix
 
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Function | None:
@@ -48,8 +49,8 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The weights of one direction, and its activations. w: [gates*h, in]; r: [gates*h, h]. bias: [gates*h], of w, and of r where
-    it can be added to the same sum; late: what is left of that of r (GRU: [h])."""
+    """The weights of one direction, and its activations. w: [gates*h, in]; r: [gates*h, h]; products of their own where such are
+    given. bias: [gates*h], of w, and of r where it can be added to the same sum; late: what is left of that of r (GRU: [h])."""
 
     w: Node
     r: Node
@@ -58,6 +59,13 @@ class Direction:
     peephole: tuple[Node, ...]
     f: tuple[Function, ...]
     hidden: int
+    products: tuple[Product, Product] | None = None
+
+    def by_w(self, x: Node) -> Node:
+        return _times(x, self.w) if self.products is None else self.products[0](x)
+
+    def by_r(self, x: Node) -> Node:
+        return _times(x, self.r) if self.products is None else self.products[1](x)
 
 
 State = tuple[Node, ...]
@@ -165,7 +173,7 @@ def _run(
 ) -> tuple[Node, State]:
     """All outputs of one direction as [steps, batch, hidden], and the last state. What needs no state is one product of all
     steps."""
-    inputs = _plus(_times(x, d.w), d.bias)
+    inputs = _plus(d.by_w(x), d.bias)
     steps = x.type.shape[0]
 
     def turn(step: Node, state: State) -> State:
@@ -228,7 +236,7 @@ def gru(
 
 def _lstm_cell(c: Context, d: Direction, x: Node, state: State) -> State:
     (h, cell), n = state, d.hidden
-    total = apply("add", x, _times(h, d.r))
+    total = apply("add", x, d.by_r(h))
     i, o, f, g = (_part(total, k * n, n) for k in range(4))
     if d.peephole:
         i, f = (apply("add", v, _peep(p, cell)) for v, p in ((i, d.peephole[0]), (f, d.peephole[2])))
@@ -249,5 +257,15 @@ def lstm(
     c: Context, x: Node, w: Node, r: Node, b: Node | None = None, lengths: Node | None = None, h: Node | None = None,
     cell: Node | None = None, p: Node | None = None,
 ) -> tuple[Node, ...]:  # fmt: skip
+    return lstm_of(c, x, w, r, b, lengths, h, cell, p)
+
+
+def lstm_of(
+    c: Context, x: Node, w: Node, r: Node, b: Node | None, lengths: Node | None, h: Node | None, cell: Node | None,
+    p: Node | None, products: Callable[[int], tuple[Product, Product]] | None = None,
+) -> tuple[Node, ...]:  # fmt: skip
+    """products: what stands for the products by w and r of each direction."""
     directions = _directions(c, 4, w, r, b, p, ("Sigmoid", "Tanh", "Tanh"))
+    if products is not None:
+        directions = [replace(d, products=products(k)) for k, d in enumerate(directions)]
     return _recurrent(c, _lstm_cell, directions, x, _needed_lengths(c, lengths, x), [h, cell])
