@@ -15,7 +15,7 @@ A chain of pointwise operations is cut into strata of `DEEPEST`; a group's point
 Merging never makes a cycle between groups: a merge is refused where a path leads out of the pair and back in.
 
 Where a movement cannot be composed into its reader (padding before a convolution, a result of the function) it is computed as
-a map of its own: `roots`.
+a map of its own: `roots`. So is what is under a reshape to sizes that only a call tells: of memory it is an alias.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
 from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.cascade.cascade import Cascade
+from tcomp.passes.regroup import is_exact, real_dims
 
 MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window", "stretch"})
 VIRTUAL = MOVEMENTS | {"constant", "iota", "dimension", "parameter", "item"}
@@ -94,8 +95,19 @@ def roots(func: Func) -> set[Node]:
     return found
 
 
+def is_alias(n: Node) -> bool:
+    """Whether `n` is a reshape that regroups axes whose sizes only a call tells: of memory it costs nothing, composed it would
+    divide by sizes for every element."""
+    if n.op != "reshape" or is_exact(n):
+        return False
+    old, new = real_dims(n.operands[0].type.shape), real_dims(n.type.shape)
+    return len(old) != len(new) or sum(a != b for a, b in zip(old, new)) > 1
+
+
 def _composes(reader: Node, k: int, o: Node) -> bool:
     """Whether operand `k` of `reader` may be read through the movements of `o`."""
+    if is_alias(reader):
+        return o.op not in MOVEMENTS or o.op == "reshape"
     moves = []
     while o.op in VIRTUAL and o.operands and o.op != "item":
         moves.append(o.op)
@@ -114,6 +126,13 @@ def _composes(reader: Node, k: int, o: Node) -> bool:
     if reader.op in ("conv", "scan", "sort", "top_k", *CONTROL) or reader.op.startswith("scatter"):
         return set(moves) <= {"reshape"}
     return True
+
+
+def _reads_alias(o: Node) -> bool:
+    """Whether such a reshape is among the movements of `o`."""
+    while o.op in MOVEMENTS and not is_alias(o):
+        o = o.operands[0]
+    return o.op in MOVEMENTS
 
 
 class _Fusion:
@@ -216,6 +235,8 @@ class _Fusion:
     def _may_inline(self, n: Node, work: int) -> bool:
         readers = self.readers[n]
         if any(r.op in _TAKE_MEMORY or r.op.startswith("scatter") for r, _ in readers):
+            return False
+        if any(_reads_alias(o) for _, o in readers):
             return False
         aligned = all(_aligned(n, r, o) for r, o in readers)
         if aligned and len(readers) >= 1:

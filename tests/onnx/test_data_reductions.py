@@ -113,3 +113,8 @@ def test_running_products():
 def test_a_running_sum_along_no_axis_fails_the_call():
     with pytest.raises(Error, match=r"(?s)TC0605.*CumSum"):
         tcomp.compile(cumulative()).run({"x": CUBE, "axis": np.array(3)})
+
+
+def test_no_element_is_looked_up_by_dividing():
+    text = tcomp.compile(cumulative((64, 128, 256))).text("tile")
+    assert "data__" in text and "//" not in text and "%" not in text

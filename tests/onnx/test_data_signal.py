@@ -121,6 +121,14 @@ def test_frames_that_cannot_be_fail_the_call(step, size):
         exe.run({"x": x, "step": np.array(step), "length": np.array(size)})
 
 
+def test_what_sizes_of_inputs_have_to_be_is_checked_by_the_call():
+    exe = tcomp.compile(stft("n", ["window", "length"]))
+    x, w = RNG.standard_normal((2, 40, 1)).astype(np.float32), RNG.standard_normal(10).astype(np.float32)
+    check(exe.run({"x": x, "step": np.array(4), "window": w, "length": np.array(10)})["y"], framed(x, 4, 10, w))
+    with pytest.raises(Error, match=r"(?s)TC0605.*STFT"):
+        exe.run({"x": x, "step": np.array(4), "window": w[:9], "length": np.array(10)})
+
+
 def mel(bins, length, rate, low, high):
     """The weights by the operator's text."""
     edges = 2595 * np.log10(1 + np.array([low, high]) / 700)

@@ -102,7 +102,7 @@ class Facts:
         if most == least:
             self.require(apply("eq", value, constant(np.asarray(least))))
             return least
-        symbol = self.sizes.setdefault(value, self.symbol(least, most))
+        symbol = self._bound(value, least, most)
         if symbol["lo"] < least:
             self.require(apply("ge", value, constant(np.asarray(least))))
         if most is not None and (symbol["hi"] is None or symbol["hi"] > most):
@@ -113,14 +113,21 @@ class Facts:
         """The call fails with TC0605 unless the scalar `holds`: a number from 1 to 1, which is bound in any case."""
         value = self.settle(cast(reshape(holds, ()), dt.i64))
         found = self.dims(value)
-        if found is not None:
-            _within(found.item(), 1, 1)
+        if found is not None and isinstance(_within(found.item(), 1, 1), int):
             return
-        symbol = self.sizes.setdefault(value, self.symbol(1, 1))
+        symbol = self._bound(value, 1, 1)
         if symbol["lo"] < 1:
             self.require(apply("ge", value, constant(np.asarray(1))))
             return
         self.required.add(symbol)
+
+    def _bound(self, value: Node, least: int, most: int | None) -> Node:
+        """The symbol that `value` is bound to."""
+        if value not in self.sizes:
+            self.sizes[value] = self.symbol(least, most)
+            if value.op == "parameter" and self.visit is not None:
+                self.visit(value)  # an error of the call names the node that asks
+        return self.sizes[value]
 
     def seen(self) -> frozenset[Node]:
         """The nodes of the program so far."""
