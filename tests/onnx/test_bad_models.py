@@ -1,7 +1,9 @@
 """Damaged, hostile and unsupported models: always an `Error` with its place, never a crash, a hang or a huge allocation."""
 
 import random
-import time
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,17 +54,26 @@ def damaged(data, rng):
     return bytes(out)
 
 
-@pytest.mark.parametrize("make", [network, shaping])
-def test_damaged_files_give_a_function_or_an_error(make):
+def refused(make):
+    """How many of 250 damaged files of a model are refused. Every other one gives a function."""
     data, rng, errors = make().SerializeToString(), random.Random(1), 0
-    begin = time.perf_counter()
     for _ in range(250):
         try:
             load(damaged(data, rng))
         except Error as fault:
             assert fault.code.startswith("TC02"), fault
             errors += 1
-    assert errors > 50 and time.perf_counter() - begin < 60
+    return errors
+
+
+@pytest.mark.parametrize("make", [network, shaping])
+def test_damaged_files_give_a_function_or_an_error(make):
+    """In a process of its own, so that one that hangs can be ended."""
+    script = f"import test_bad_models as t; print(t.refused(t.{make.__name__}))"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"not a model", bytes(1000), b"\x08" * 50])
@@ -120,9 +131,9 @@ def message(nodes, opset=13, ports=None, constants=None, outputs=("y",)):
 
 
 def test_errors_name_the_node_its_operator_and_the_graph():
-    fault = message([node("Relu", ["x"], ["h"]), node("NonMaxSuppression", ["h", "h"], ["y"], name="nms")])
+    fault = message([node("Relu", ["x"], ["h"]), node("StringNormalizer", ["h"], ["y"], name="words")])
     assert fault.code == "TC0202" and "not supported" in str(fault)
-    assert fault.place == "node 'nms' (NonMaxSuppression) of graph 'g'"
+    assert fault.place == "node 'words' (StringNormalizer) of graph 'g'"
     fault = message([node("Relu", ["x"], ["h"]), node("Add", ["h", "w"], ["y"])], constants={"w": normal(4)})
     assert fault.code == "TC0203" and fault.place == "node 'Add#1' (Add) of graph 'g'"
     assert "[2, 3] and [4]" in fault.found
@@ -130,9 +141,9 @@ def test_errors_name_the_node_its_operator_and_the_graph():
 
 def test_errors_in_subgraphs_give_the_path():
     value = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
-    side = helper.make_graph([node("Unique", ["x"], ["o"], name="inner")], "then", [], [value])
+    side = helper.make_graph([node("StringNormalizer", ["x"], ["o"], name="inner")], "then", [], [value])
     fault = message([node("If", ["c"], ["y"], name="if", then_branch=side, else_branch=side)], constants={"c": np.bool_(True)})
-    assert fault.place == "node 'inner' (Unique) of graph 'g/if.then'"
+    assert fault.place == "node 'inner' (StringNormalizer) of graph 'g/if.then'"
 
 
 def test_malformed_nodes():
