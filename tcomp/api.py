@@ -38,10 +38,11 @@ def compile(
     """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
 
     dims: of a model's symbolic dimensions, by name: the size, or (least, most) or a range, which every call must keep to, or
-    None: any size. target: `cpu`, or a named one such as `cpu:x86-64-v3`. use_cache: look for the program on disk, and keep it
-    there. Raises `Error`.
+    None: any size. target: `cpu`, or a named one such as `cpu:x86-64-v3`; a program for another machine can be saved and shown,
+    and a call raises TC0702. use_cache: look for the program on disk, and keep it there. Raises `Error`.
     """
-    return link(artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache))
+    artifact = artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache)
+    return link(artifact, elsewhere=True)
 
 
 @forks.whole()
@@ -79,7 +80,7 @@ class Compiler:
         self._use_cache = use_cache
 
     def __call__(self, func: Func, options: Options) -> Executable:
-        return link(self.artifact(func, options))
+        return link(self.artifact(func, options), elsewhere=True)
 
     def artifact(self, func: Func, options: Options) -> Artifact:
         """The compiled program, not linked yet."""
@@ -114,14 +115,14 @@ class Stages:
     def compile(self) -> Executable:
         from tcomp.variants import built
 
-        return link(built(self.func, self.options, self.modules))
+        return link(built(self.func, self.options, self.modules), elsewhere=True)
 
 
 @forks.whole()
-def link(artifact: Artifact) -> Executable:
-    """The artifact as something that can be called in this process."""
+def link(artifact: Artifact, elsewhere: bool = False) -> Executable:
+    """The artifact as something that can be called in this process; one for another machine (`elsewhere`) says so when called."""
     native.start(lambda text: cache.code_for(cache.key("runtime", text, _host()), lambda: _code(text)))
-    return executable.link(artifact, _assembly)
+    return executable.link(artifact, lambda text: _assembly(text, artifact), elsewhere)
 
 
 def check_options(options: Options) -> None:
@@ -183,7 +184,10 @@ def _code(text: str) -> bytes:
     return compile_text(text, host())
 
 
-def _assembly(text: str) -> str:
-    from tcomp.codegen.llvm.compile import assembly, host
+def _assembly(text: str, artifact: Artifact) -> str:
+    """The assembly of LLVM text, for what the artifact was compiled for."""
+    from tcomp.codegen.llvm.compile import assembly
+    from tcomp.codegen.llvm.machines import machine_for
 
-    return assembly(text, host())
+    target = artifact.objects[0].target
+    return assembly(text, machine_for("cpu" if target.startswith("cpu:host") else target)[1])

@@ -37,14 +37,20 @@ _FOUND = {
 }
 
 
-def link(artifact: Artifact, assembly: Callable[[str], str] | None = None) -> Executable:
+def link(artifact: Artifact, assembly: Callable[[str], str] | None = None, elsewhere: bool = False) -> Executable:
     """The program of an artifact, the code of all its variants linked into the process; `native.start` comes first.
 
     assembly: what `text("asm")` calls, from LLVM text. Raises TC0702 where there is no code for this machine, TC0701 where
-    the code does not load.
+    the code does not load. elsewhere: it may be for another machine: then a call raises TC0702.
     """
     placed: dict[int, np.ndarray] = {}
-    return Executable(artifact, tuple(_call_spec(variant, placed) for variant in artifact.variants), assembly)
+    try:
+        specs: tuple[CallSpec, ...] | Error = tuple(_call_spec(variant, placed) for variant in artifact.variants)
+    except Error as error:
+        if not elsewhere or error.code != "TC0702":
+            raise
+        specs = error
+    return Executable(artifact, specs, assembly)
 
 
 def code_for_this_machine(artifact: Artifact) -> CodeObject:
@@ -157,16 +163,25 @@ def _report_lines(data: Any, indent: str) -> list[str]:
 
 
 class Executable:
-    """A loaded program. `inputs` and `outputs` are its ports, in the order of a call's arguments and results."""
+    """A program to call, show and save. `inputs` and `outputs` are its ports, in the order of a call's arguments and results."""
 
-    def __init__(self, artifact: Artifact, specs: tuple[CallSpec, ...], assembly: Callable[[str], str] | None = None) -> None:
-        """specs: of the artifact's variants, in their order."""
+    def __init__(
+        self, artifact: Artifact, specs: tuple[CallSpec, ...] | Error, assembly: Callable[[str], str] | None = None
+    ) -> None:
+        """specs: of the artifact's variants, in their order, or why none can be called here."""
         self.artifact = artifact
-        self.specs = specs
+        self._specs = specs
         self._assembly = assembly
         constants = {c.name: c.data for c in artifact.constants}
         self._defaults = {name: constants[constant] for name, constant in artifact.defaults}
         self._program: Callable[..., Any] = self._first_call
+
+    @property
+    def specs(self) -> tuple[CallSpec, ...]:
+        """How the variants are called. Raises TC0702 where the program is for another machine."""
+        if isinstance(self._specs, Error):
+            raise self._specs.with_traceback(None)
+        return self._specs
 
     @property
     def inputs(self) -> tuple[Port, ...]:
