@@ -23,7 +23,7 @@ MET = "both meet in a broadcast"  # why a dimension became another one
 
 @dataclass(slots=True)
 class Meetings:
-    """What one attempt has met. equal: whether sizes that can be said to be equal are taken to be. place: what is being imported or
+    """What one attempt has met. equal: whether sizes that can be said to be equal are taken to be. place: what is being
     traced; pairs: who met that could be equal, and where first, in order; parts: the sizes that each size is made of, all of
     them equal to it or 1."""
 
@@ -38,16 +38,22 @@ class Meetings:
         self.parts.clear()
 
     def met(self, a: Dim, b: Dim, data: bool = False) -> Dim:
-        """The size of an axis where sizes `a` and `b` meet, of which neither is known to be 1. data: one is known only in the middle
-        of a call, when it is too late to choose a variant."""
+        """The size of an axis where sizes `a` and `b` meet, of which neither is known to be 1. data: one is known only in the
+        middle of a call, when it is too late to choose a variant."""
         if a == b or b in self.parts.get(a, ()):
             return a
         if a in self.parts.get(b, ()):
             return b
+        return self._noted((a, b), index.broadcast(a, b), data)
+
+    def within(self, d: Dim, size: Dim, data: bool = False) -> None:
+        """An axis of size `d`, which is not known to be 1, is wanted where one of `size` is: d is equal to it or 1."""
+        self._noted((size, d), size, data)
+
+    def _noted(self, pair: Pair, size: Dim, data: bool) -> Dim:
         if not data:
-            self.pairs.setdefault((a, b), self.place)
-        size = index.broadcast(a, b)
-        mine = (frozenset([d]) | self.parts.get(d, frozenset()) for d in (a, b))
+            self.pairs.setdefault(pair, self.place)
+        mine = (frozenset([d]) | self.parts.get(d, frozenset()) for d in pair)
         self.parts[size] = self.parts.get(size, frozenset()).union(*mine) - {size}
         return size
 

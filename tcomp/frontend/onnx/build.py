@@ -56,6 +56,11 @@ def is_data(symbol: Node) -> bool:
     return str(symbol["name"]).startswith("data__")
 
 
+def is_unsure(*dims: Dim) -> bool:
+    """Whether data has a say in these sizes: then they are known too late to choose a variant by them."""
+    return any(map(is_data, index.symbols(dims)))
+
+
 def _cap(symbol: Node, other: Dim) -> int | None:
     """c where `other` is min(c, symbol): the two are equal exactly where the symbol is at most c."""
     if not isinstance(other, Node) or other.op != "min" or symbol not in other.operands:
@@ -78,9 +83,8 @@ def _meet(a: Dim, b: Dim, shapes: tuple[Shape, ...]) -> Dim:
     if a == 1 or b == 1:
         return b if a == 1 else a
     noted = meetings.noted()
-    data = any(map(is_data, index.symbols([a, b])))
-    if noted is not None and (data or not noted.equal) and _may_stretch(a, b):
-        return noted.met(a, b, data)
+    if noted is not None and (is_unsure(a, b) or not noted.equal) and _may_stretch(a, b):
+        return noted.met(a, b, is_unsure(a, b))
     try:
         return unify(a, b)
     except Equal as found:
@@ -108,10 +112,23 @@ def relabel(x: Node, shape: Shape) -> Node:
 
 def spread(x: Node, shape: Shape) -> Node:
     """`x` broadcast to `shape` by NumPy's rule."""
+    sizes = tuple(_before(d, e) for d, e in zip(x.type.shape, shape[len(shape) - x.type.rank :]))
+    try:
+        return broadcast_trailing(relabel(x, sizes), shape)
+    except Equal as found:
+        found.why = meetings.MET
+        raise
+
+
+def _before(d: Dim, size: Dim) -> Dim:
+    """What an axis of size `d` is before it is broadcast to `size`: d itself where only the call knows whether it is 1."""
     noted = meetings.noted()
-    pairs = zip(x.type.shape, shape[len(shape) - x.type.rank :])
-    sizes = tuple(d if noted is not None and noted.stretches(d, e) else e for d, e in pairs)
-    return broadcast_trailing(relabel(x, sizes), shape)
+    if d in (1, size) or noted is None or noted.stretches(d, size):
+        return d
+    if (is_unsure(d, size) or not noted.equal) and index.equal(d, 1) != 0 and _may_stretch(d, size):
+        noted.within(d, size, is_unsure(d, size))
+        return d
+    return size
 
 
 def aligned(*xs: Node) -> list[Node]:
