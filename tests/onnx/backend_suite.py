@@ -18,6 +18,7 @@ import tcomp
 from tcomp.runtime.executable import Executable
 
 LISTED = Path(__file__).with_name("expected_pass.txt")
+LEFT_OUT = Path(__file__).with_name("left_out.txt")
 NOT_SUPPORTED = ("TC0202", "TC0501")
 KINDS = {
     "OnnxBackendNodeModelTest": "node",
@@ -71,3 +72,8 @@ def suite() -> dict[str, Callable[[], None]]:
 def listed() -> list[str]:
     """The tests that have to pass."""
     return LISTED.read_text().split()
+
+
+def left_out() -> dict[str, str]:
+    """All other tests, and why each does not pass."""
+    return dict(line.split("\t") for line in LEFT_OUT.read_text().splitlines())

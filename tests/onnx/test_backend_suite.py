@@ -4,7 +4,7 @@ from collections import Counter
 from unittest import SkipTest
 
 import pytest
-from backend_suite import listed, suite
+from backend_suite import left_out, listed, suite
 
 AT_LEAST = {"node": 900, "pytorch-converted": 75, "pytorch-operator": 25}
 
@@ -24,6 +24,13 @@ def test_the_list_is_in_order_and_long_enough():
     assert names == sorted(set(names))
     counts = Counter(name.split("/")[0] for name in names)
     assert {kind: counts[kind] for kind in AT_LEAST if counts[kind] < AT_LEAST[kind]} == {}
+
+
+def test_every_test_is_listed_or_left_out_with_a_reason():
+    left = left_out()
+    assert set(listed()) & left.keys() == set()
+    assert set(listed()) | left.keys() == set(suite())
+    assert [n for n, reason in left.items() if len(reason.split()) < 1 or reason == "not run yet"] == []
 
 
 def test_refusals_are_skips_with_a_reason():
