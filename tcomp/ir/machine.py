@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tcomp.ir.dtype import DType, f32, f64, i8, i32, i64, u8, u32
+from tcomp.ir.dtype import DType, f32, f64, i32, i64, u8, u32
 
 LANES = 16  # elements of a register vector in all stages; the code generator legalises to what the machine has
 
@@ -104,11 +104,6 @@ def parts(words: np.ndarray, k: int, dtype: DType) -> np.ndarray:
     found = words[:, None, :] >> (np.arange(k, dtype=np.uint32) * width)[None, :, None] & np.uint32(2**width - 1)
     low = found.reshape(-1, words.shape[1]).astype(np.int32)
     return np.where(low >= 2 ** (width - 1), low - 2**width, low) if dtype == u8 or k == 2 else low
-
-
-def word_sign(dtype: DType) -> DType:
-    """The dtype of the second operand's bytes, given the first's."""
-    return i8 if dtype == u8 else u8
 
 
 def family_of(features: frozenset[str], arch: str) -> str:

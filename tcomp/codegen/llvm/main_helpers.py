@@ -28,7 +28,7 @@ def helpers(module: ModuleBuilder, machine: Machine) -> None:
     module.helper("main.now", lambda: _NOW)
     module.helper("main.phase", lambda: _PHASE)
     module.helper("main.wait", lambda: _WAIT.replace("REST", f"call void @{rest}"))
-    module.helper("main.all", lambda: _ALL)
+    module.helper("main.range", lambda: _RANGE)
     module.helper("main.turn", lambda: _TURN)
     module.helper("main.unit", lambda: _UNIT)
     module.helper("main.end", lambda: _END)
@@ -86,21 +86,8 @@ range:
   %before = phi i64 [ 0, %solo ], [ 0, %start ], [ %ran, %clip ]
   %same = phi i64 [ 0, %solo ], [ 0, %start ], [ %step, %clip ]
   %since = phi i64 [ -1, %solo ], [ %began, %start ], [ -1, %clip ]
-  br label %more
-
-more:
-  %block = phi i64 [ %first, %range ], [ %next, %one ]
-  %on = icmp slt i64 %block, %end
-  br i1 %on, label %go, label %finished
-
-go:
-  %status = call i64 %run(ptr %arguments, i64 %block, ptr %scratch)
-  %fault = icmp ne i64 %status, 0
-  br i1 %fault, label %fail, label %one
-
-one:
-  %next = add i64 %block, 1
-  br label %more
+  %fault = call i1 @main.range(ptr %run, ptr %arguments, i64 %first, i64 %end, ptr %frame, ptr %scratch)
+  br i1 %fault, label %fail, label %finished
 
 finished:
   %count = sub i64 %end, %first
@@ -118,19 +105,13 @@ stop:
   br label %good
 
 publish:
-  %any = icmp ne i64 %ran, 0
-  br i1 %any, label %tell, label %good
-
-tell:
-  %done = getelementptr i8, ptr %line, i64 64
-  %was = atomicrmw add ptr %done, i64 %ran release, align 8
+  call void @main.tell(ptr %line, i64 %ran)
   br label %good
 
 good:
   ret i1 false
 
 fail:
-  %swap = cmpxchg ptr %frame, i64 0, i64 %status monotonic monotonic, align 8
   ret i1 true
 }"""
 
@@ -190,15 +171,15 @@ fail:
   ret i1 true
 }"""
 
-_ALL = """
-; Run all blocks of a phase here.
-define internal i1 @main.all(ptr %run, ptr %arguments, i64 %blocks, ptr %frame, ptr %scratch) nounwind {
+_RANGE = """
+; Run the blocks of a phase from `first` below `end` here.
+define internal i1 @main.range(ptr %run, ptr %arguments, i64 %first, i64 %end, ptr %frame, ptr %scratch) nounwind {
 entry:
   br label %more
 
 more:
-  %block = phi i64 [ 0, %entry ], [ %next, %one ]
-  %on = icmp slt i64 %block, %blocks
+  %block = phi i64 [ %first, %entry ], [ %next, %one ]
+  %on = icmp slt i64 %block, %end
   br i1 %on, label %go, label %good
 
 go:
@@ -216,6 +197,20 @@ good:
 fail:
   %swap = cmpxchg ptr %frame, i64 0, i64 %status monotonic monotonic, align 8
   ret i1 true
+}
+
+; Tell those who wait on the line after `line` that so many more blocks are done.
+define internal void @main.tell(ptr %line, i64 %ran) nounwind {
+  %any = icmp ne i64 %ran, 0
+  br i1 %any, label %tell, label %out
+
+tell:
+  %done = getelementptr i8, ptr %line, i64 64
+  %was = atomicrmw add ptr %done, i64 %ran release, align 8
+  br label %out
+
+out:
+  ret void
 }"""
 
 _TURN = """
@@ -229,7 +224,7 @@ entry:
 
 solo:
   %began = call i64 @main.began(ptr %frame)
-  %fault0 = call i1 @main.all(ptr %run, ptr %arguments, i64 %blocks, ptr %frame, ptr %scratch)
+  %fault0 = call i1 @main.range(ptr %run, ptr %arguments, i64 0, i64 %blocks, ptr %frame, ptr %scratch)
   call void @main.end(ptr %line, i64 %began, ptr %frame)
   ret i1 %fault0
 
@@ -261,21 +256,8 @@ claimed:
   fence release ; whoever sees what the blocks write sees them taken, too: main.current builds on that
   %from = sub i64 %seen, %base
   %to = sub i64 %upto, %base
-  br label %more
-
-more:
-  %block = phi i64 [ %from, %claimed ], [ %next, %one ]
-  %on = icmp slt i64 %block, %to
-  br i1 %on, label %go, label %finished
-
-go:
-  %status = call i64 %run(ptr %arguments, i64 %block, ptr %scratch)
-  %fault = icmp ne i64 %status, 0
-  br i1 %fault, label %fail, label %one
-
-one:
-  %next = add i64 %block, 1
-  br label %more
+  %fault = call i1 @main.range(ptr %run, ptr %arguments, i64 %from, i64 %to, ptr %frame, ptr %scratch)
+  br i1 %fault, label %fail, label %finished
 
 finished:
   %count = sub i64 %upto, %seen
@@ -283,19 +265,13 @@ finished:
   br label %look
 
 publish:
-  %any = icmp ne i64 %ran, 0
-  br i1 %any, label %tell, label %good
-
-tell:
-  %done = getelementptr i8, ptr %line, i64 64
-  %was = atomicrmw add ptr %done, i64 %ran release, align 8
+  call void @main.tell(ptr %line, i64 %ran)
   br label %good
 
 good:
   ret i1 false
 
 fail:
-  %gone = cmpxchg ptr %frame, i64 0, i64 %status monotonic monotonic, align 8
   ret i1 true
 }"""
 
@@ -350,8 +326,7 @@ define internal void @main.end(ptr %line, i64 %began, ptr %frame) nounwind {
   br i1 %shared, label %tell, label %look
 
 tell:
-  %done = getelementptr i8, ptr %line, i64 64
-  %was = atomicrmw add ptr %done, i64 1 release, align 8
+  call void @main.tell(ptr %line, i64 1)
   ret void
 
 look:

@@ -305,7 +305,9 @@ class Walk:
         for k, (name, grid) in enumerate(zip(self._codes[launch.kernel].phases, kernel.phases, strict=True)):
             count = self._dims.value(blocks(grid, kernel, launch))
             if place.alone:
-                self._leave_if(f"call i1 @main.all(ptr @{name}, ptr {self._slots}, i64 {count}, ptr %frame, ptr {self._scratch})")
+                self._leave_if(
+                    f"call i1 @main.range(ptr @{name}, ptr {self._slots}, i64 0, i64 {count}, ptr %frame, ptr {self._scratch})"
+                )
                 continue
             if k:
                 self._wait(launch.number, k - 1)

@@ -288,8 +288,3 @@ def _delinearised(place: Dim, dims: At) -> list[Dim]:
 def loads(expressions: list[Node]) -> list[Node]:
     """All loads in these expressions, each once."""
     return [n for n in walk(expressions) if n.op == "load"]
-
-
-def index_reads(expressions: list[Node]) -> bool:
-    """Whether any position is read from memory."""
-    return any(n.op == "read" and n.type is INDEX for n in walk(expressions))
