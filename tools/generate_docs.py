@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from tables: errors.md, knobs.md, ops.md, passes.md.
+"""Write the pages of docs/ that are made from tables: errors.md, knobs.md, onnx.md, ops.md, passes.md.
 
     python tools/generate_docs.py            write them
     python tools/generate_docs.py --check    exit code 1 where one is not up to date
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+import onnx_page  # noqa: E402
 
 from tcomp import driver  # noqa: E402
 from tcomp.errors import CODES  # noqa: E402
@@ -138,7 +140,12 @@ def underlying(function: Callable[..., Any]) -> Callable[..., Any]:
     return function.func if isinstance(function, functools.partial) else function
 
 
-PAGES: dict[str, Callable[[], str]] = {"errors.md": errors, "knobs.md": knobs, "ops.md": ops, "passes.md": passes}
+def onnx() -> str:
+    """docs/onnx.md."""
+    return onnx_page.page(table)
+
+
+PAGES: dict[str, Callable[[], str]] = {f"{make.__name__}.md": make for make in (errors, knobs, onnx, ops, passes)}
 
 
 def main() -> int:

@@ -46,10 +46,20 @@ def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
     return register
 
 
+def rows(name: str, domain: str = "") -> list[tuple[int, Handler]]:
+    """The rows of an operator, each with the opset from which on it serves, oldest first."""
+    return sorted(_ROWS.get((domain, name), []), key=lambda row: row[0])
+
+
+def names(domain: str = "") -> list[str]:
+    """The operators of a domain that have rows."""
+    return sorted(name for d, name in _ROWS if d == domain)
+
+
 def find(name: str, opset: int, domain: str = "") -> Handler | None:
     """The row that serves operator `name` at this opset."""
-    rows = [(since, f) for since, f in _ROWS.get((domain, name), []) if since <= opset]
-    return max(rows, key=lambda row: row[0])[1] if rows else None
+    serving = [f for since, f in rows(name, domain) if since <= opset]
+    return serving[-1] if serving else None
 
 
 def check_operands(name: str, f: Handler, inputs: Sequence[Any]) -> None:
