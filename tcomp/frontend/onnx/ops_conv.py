@@ -26,11 +26,12 @@ def _checked(c: Context, x: Node, w: Node) -> int:
 def convolution(c: Context, x: Node, w: Node) -> Node:
     """The convolution of [N, C, *space] by [O, C/groups, *window], without bias."""
     groups, r = _checked(c, x, w), x.type.rank - 2
+    w = _of_known_window(c, w)
     kernel = c.integers("kernel_shape", w.type.shape[2:])
     if tuple(kernel) != w.type.shape[2:]:
         raise c.broken(f"kernel_shape {kernel} for weights {w.type}", "the weights' own")
     window = window_of(c, x.type.shape[2:], kernel)
-    x = build.relabel(x, (x.type.shape[0], build.unify(x.type.shape[1], index.mul(w.type.shape[1], groups)), *x.type.shape[2:]))
+    x, w = _of_one_depth(x, w, groups)
     last = _padded(channels_last(x), window)
     weights = transpose(w, (*range(2, r + 2), 1, 0))
     out = apply("conv", last, weights, strides=window.strides, dilations=window.dilations, groups=groups)
@@ -38,6 +39,22 @@ def convolution(c: Context, x: Node, w: Node) -> Node:
         raise c.broken(f"a window of {window.spans} over {x.type}", "one that fits")
     number = window.number or out.type.shape[1:-1]
     return channels_first(reshape(out, (out.type.shape[0], *number, out.type.shape[-1])))
+
+
+def _of_known_window(c: Context, w: Node) -> Node:
+    """Weights whose window the call knows, as those of the window that the node names."""
+    kernel = c.integers("kernel_shape", ())
+    unknown = len(kernel) == w.type.rank - 2 and any(isinstance(d, Node) for d in w.type.shape[2:])
+    return build.relabel(w, (*w.type.shape[:2], *kernel)) if unknown else w
+
+
+def _of_one_depth(x: Node, w: Node, groups: int) -> tuple[Node, Node]:
+    """Both with as many channels as one of them is known to have."""
+    channels, each = x.type.shape[1], w.type.shape[1]
+    build.unify(channels, index.mul(each, groups))
+    if isinstance(channels, int) and isinstance(each, Node):
+        return x, build.relabel(w, (w.type.shape[0], channels // groups, *w.type.shape[2:]))
+    return build.relabel(x, (x.type.shape[0], index.mul(each, groups), *x.type.shape[2:])), w
 
 
 def _padded(last: Node, w: Window) -> Node:
@@ -62,6 +79,7 @@ def conv_integer(c: Context, x: Node, w: Node, zx: Node | None = None, zw: Node 
 def conv_transpose(c: Context, x: Node, w: Node, bias: Node | None = None) -> Node:
     """Zeros between the elements, then a convolution of stride 1 by the flipped kernel."""
     groups, r = _checked(c, x, w), x.type.rank - 2
+    w = _of_known_window(c, w)
     same = c.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID")  # then `_cuts` pads by the wanted size
     window = window_of(c, x.type.shape[2:], w.type.shape[2:], "VALID" if same else "")
     extra = c.integers("output_padding", (0,) * r)

@@ -51,7 +51,7 @@ def batch_norm(c: Context, x: Node, scale: Node, bias: Node, m: Node, variance: 
     if c.opset < 9 and not c.integer("spatial", 1):
         return _per_activation(c, x, scale, bias, m, variance)
     wide = dt.accumulator(x.type.dtype)
-    scale, bias, m, variance = (cast(v, wide) for v in (scale, bias, m, variance))
+    scale, bias, m, variance = (cast(build.relabel(v, (x.type.shape[1],)), wide) for v in (scale, bias, m, variance))
     factor = apply("div", scale, apply("sqrt", with_scalar("add", variance, c.real("epsilon", 1e-5))))
     shape = x.type.shape
     out = apply("mul", apply("sub", cast(x, wide), along(m, 1, shape)), along(factor, 1, shape))
@@ -68,6 +68,7 @@ def _per_activation(c: Context, x: Node, scale: Node, bias: Node, m: Node, varia
 def _batch_norm_training(c: Context, x: Node, scale: Node, bias: Node, m: Node, variance: Node) -> tuple[Node, ...]:
     """Normalised by the batch's own statistics; the running ones are returned beside."""
     axes = tuple(a for a in range(x.type.rank) if a != 1)
+    scale, bias, m, variance = (build.relabel(v, (x.type.shape[1],)) for v in (scale, bias, m, variance))
     d, now, spread = centred(x, axes)
     factor = apply("mul", scale, _inverse_deviation(spread, c.real("epsilon", 1e-5)))
     out = apply("add", apply("mul", d, along(factor, 1, x.type.shape)), along(bias, 1, x.type.shape))

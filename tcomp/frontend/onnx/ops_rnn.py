@@ -76,9 +76,14 @@ def _directions(
     c: Context, gates: int, w: Node, r: Node, b: Node | None, p: Node | None, defaults: Sequence[str]
 ) -> list[Direction]:
     """The weights of each direction, apart; gates in the operator's order."""
+    wanted = 2 if c.string("direction", "forward") == "bidirectional" else 1
+    if c.has("hidden_size"):
+        hidden = c.integer("hidden_size")
+        w = build.relabel(w, (wanted, gates * hidden, w.type.shape[2]))
+        r = build.relabel(r, (wanted, gates * hidden, hidden))
+        b, p = (v if v is None else build.relabel(v, (wanted, n * hidden)) for v, n in ((b, 2 * gates), (p, 3)))
     count, rows = w.type.shape[0], w.type.shape[1]
     hidden = c.integer("hidden_size", index.floordiv(rows, gates))
-    wanted = 2 if c.string("direction", "forward") == "bidirectional" else 1
     if not isinstance(count, int) or rows != gates * hidden or count != wanted:
         raise c.broken(f"weights of type {w.type} for hidden_size {hidden}", f"{gates} gates for each direction")
     functions, n = _functions(c, tuple(defaults) * count), len(defaults)

@@ -104,6 +104,9 @@ def _reflected(p: Node, d: Dim, corners: bool) -> Node:
 @operator("AffineGrid", since=20)
 def affine_grid(c: Context, theta: Node, size: Node) -> Node:
     """[N, *space, r]: where the r x (r + 1) matrices move the points of a grid from -1 to 1 over `space`, the last axis first."""
+    axes = c.count(size) - 2
+    if axes in (2, 3) and theta.type.rank == 3:
+        theta = build.relabel(theta, (theta.type.shape[0], axes, axes + 1))
     n, r, columns = theta.type.shape
     if r not in (2, 3) or columns != r + 1 or c.count(size) != r + 2:
         raise c.broken(f"matrices of type {theta.type} and {size.type} sizes", "2 by 3 and 4 sizes, or 3 by 4 and 5 sizes")
@@ -148,7 +151,7 @@ def roi_align(c: Context, x: Node, rois: Node, batch: Node) -> Node:
     n, a, b = rois.type.shape[0], high * ratio, wide * ratio
     grid_shape = (n, a, b)
     py, px = broadcast(ys, grid_shape, (0, 1)), broadcast(xs, grid_shape, (0, 2))
-    which = broadcast(cast(batch, dt.i64), grid_shape, (0,))
+    which = broadcast(cast(build.relabel(batch, (n,)), dt.i64), grid_shape, (0,))
     found = _bilinear(x, which, py, px, height, width, mode == "max")
     cells = reshape(found, (n, high, ratio, wide, ratio, channels, *found.type.shape[4:]))
     if mode == "max":

@@ -22,7 +22,7 @@ from tcomp.ir import dtype as dt
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import cast, reshape
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import apply
+from tcomp.ir.ops import apply, constant
 
 Items: TypeAlias = tuple[Any, ...]  # a sequence of tensors, whose length is known while importing
 Value: TypeAlias = Node | Items | None
@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Handler)
 ML = "ai.onnx.ml"
 MICROSOFT = "com.microsoft"
 MOST_SIZES = 64  # numbers of one operand that may be data
+_FAR, _NONE = constant(np.int64(protos.MAX_BYTES)), constant(np.int64(-1))
 _ROWS: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 
 
@@ -211,7 +212,10 @@ class Context:
     def size(self, x: Node, what: str, most: int | None = None, least: int = 0) -> Dim:
         """The one element of `x`, a number from `least` (to `most`), as a dimension: a symbol where it is data."""
         self._may_be_data(x)
-        return self.facts.data_size(x, protos.MAX_BYTES if most is None else most, least)
+        if most is None and self.facts.dims(x) is None:  # a bound of the symbol would be a size to reckon with
+            wide = cast(reshape(x, ()), dt.i64)
+            x = apply("where", apply("le", wide, _FAR), wide, _NONE)
+        return self.facts.data_size(x, most, least)
 
     def require(self, holds: Node, what: str) -> None:
         """The call fails (TC0605) unless the boolean scalar `holds`. TC0203, that it is not `what`, where this is known."""

@@ -33,7 +33,7 @@ def window_of(c: Context, space: Sequence[Dim], kernel: Sequence[Dim], auto_pad:
     r = len(space)
     sizes = [k for k in kernel if isinstance(k, int) and k > 0]
     if len(sizes) != r or len(kernel) != r:
-        raise c.broken(f"kernel {list(map(str, kernel))} over {r} axes", "a positive size for each")
+        raise c.broken(f"kernel {list(map(index.show, kernel))} over {r} axes", "a positive size for each")
     strides, dilations = c.integers("strides", (1,) * r), c.integers("dilations", (1,) * r)
     if len(strides) != r or len(dilations) != r or min((*strides, *dilations), default=1) < 1:
         raise c.broken(f"strides {strides} and dilations {dilations} over {r} axes", "a positive one for each")
