@@ -11,6 +11,7 @@ from sklearn.datasets import make_classification, make_regression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     AdaBoostClassifier,
+    ExtraTreesRegressor,
     GradientBoostingClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
@@ -19,14 +20,14 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, OneHotEncoder, StandardScaler
-from sklearn.svm import SVC, SVR, LinearSVC, OneClassSVM
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.svm import SVC, SVR, LinearSVC, NuSVR, OneClassSVM
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import tcomp
 from tcomp.errors import Error
@@ -74,7 +75,7 @@ def test_classifiers(name, classes):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear", "sigmoid"])
 def test_support_vector_classifiers(kernel, classes):
     x, y = data(classes)
     fitted = SVC(kernel=kernel).fit(x, y)
@@ -91,6 +92,17 @@ def test_support_vector_probabilities(classes):
     labels, probabilities = native(converted(fitted, x, zipmap=False), {"X": x.astype(np.float32)})
     np.testing.assert_array_equal(labels, fitted.predict(x))
     np.testing.assert_allclose(probabilities, fitted.predict_proba(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_pipeline_of_scaler_and_support_vectors(classes):
+    x, y = data(classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = make_pipeline(MinMaxScaler(), StandardScaler(), SVC(probability=True, random_state=0)).fit(x, y)
+    labels, probabilities = native(converted(fitted, x, zipmap=False), {"X": x.astype(np.float32)})
+    np.testing.assert_array_equal(labels, fitted.predict(x))
+    np.testing.assert_allclose(probabilities, fitted.predict_proba(x), atol=1e-4)
 
 
 def test_a_linear_support_vector_classifier():
@@ -129,6 +141,12 @@ REGRESSORS = {
     "gradient boosting": lambda: GradientBoostingRegressor(n_estimators=8, random_state=0),
     "histogram gradient boosting": lambda: HistGradientBoostingRegressor(max_iter=8, random_state=0),
     "support vectors": lambda: SVR(kernel="sigmoid"),
+    "support vectors, radial": SVR,
+    "support vectors, linear": lambda: SVR(kernel="linear"),
+    "scaler, support vectors": lambda: make_pipeline(StandardScaler(), NuSVR(nu=0.3)),
+    "tree": lambda: DecisionTreeRegressor(random_state=0),
+    "extra trees": lambda: ExtraTreesRegressor(6, max_depth=6, random_state=0),
+    "ridge": Ridge,
     "scalers": lambda: make_pipeline(StandardScaler(), MinMaxScaler(), Normalizer(), LinearRegression()),
 }
 
