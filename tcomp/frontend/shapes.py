@@ -102,9 +102,3 @@ def reshaped(old: tuple[Dim, ...], new: Any) -> tuple[Dim, ...]:
 def count(shape: Iterable[Dim]) -> Dim:
     """The number of elements."""
     return index.product(shape)
-
-
-def hint_sizes(shape: tuple[Dim, ...], unknown: int = 128) -> tuple[int, ...]:
-    """Sizes to weigh costs with: a symbol counts as its upper bound, or `unknown`."""
-    values = {s["name"]: unknown if s["hi"] is None else min(unknown, s["hi"]) for s in index.symbols(shape)}
-    return tuple(max(1, index.evaluate(d, values)) for d in shape)

@@ -52,6 +52,17 @@ def nearest(symbol: Node, value: int) -> int:
     return value if hi is None else min(value, hi // m * m)
 
 
+LIKELY = 256  # what a size that is not known is taken for where it only steers a choice
+
+
+def likely(x: Dim) -> int:
+    """A size to steer by: the size itself (1 for none), its bound where that is small, or a guess."""
+    if isinstance(x, int):
+        return max(1, x)
+    hi = bounds(x)[1]
+    return LIKELY if hi is None else max(1, min(hi, LIKELY))
+
+
 def as_node(x: Dim) -> Node:
     """`x` as a node, for use as an operand."""
     return x if isinstance(x, Node) else node("affine", (), (("coefficients", ()), ("constant", int(x))), INDEX)

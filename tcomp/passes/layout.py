@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from tcomp.ir import index
 from tcomp.ir.module import Module
-from tcomp.ir.node import Dim, Node
+from tcomp.ir.node import Node
 from tcomp.ir.region import deep_walk
 from tcomp.passes.canonicalise import CANONICAL_RULES, canonicalise
 from tcomp.passes.normal import Normaliser, joined
@@ -26,7 +26,6 @@ from tcomp.passes.transposing import TRANSPOSING_RULES, after_transpose
 from tcomp.passes.untransposing import untransposed
 
 LAYOUT_RULES = joined(CANONICAL_RULES, TRANSPOSING_RULES, {"pointwise": (after_transpose,)})
-LIKELY = 64  # what a symbolic size without a small bound is taken for
 
 
 def layout(module: Module) -> Module:
@@ -46,12 +45,5 @@ def transposed_bytes(module: Module) -> int:
 def _size(n: Node) -> int:
     total = n.type.dtype.bytes
     for d in n.type.shape:
-        total *= _likely(d)
+        total *= index.likely(d)
     return int(total)
-
-
-def _likely(d: Dim) -> int:
-    if isinstance(d, int):
-        return d
-    hi = index.bounds(d)[1]
-    return LIKELY if hi is None else min(hi, LIKELY)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.errors import Error
-from tcomp.frontend import shapes
 from tcomp.frontend.numpy_api.manipulation import common_operands
 from tcomp.frontend.numpy_api.selection import diagonal_node
 from tcomp.frontend.registry import public
@@ -158,7 +157,7 @@ def _path(terms: list[Labelled], output: tuple[str, ...]) -> list[tuple[int, ...
 
     names = {c: _symbol(k) for k, c in enumerate(dict.fromkeys(c for t in terms for c in t.labels))}
     text = ",".join("".join(names[c] for c in t.labels) for t in terms) + "->" + "".join(names[c] for c in output)
-    sizes = [shapes.hint_sizes(t.node.type.shape) for t in terms]
+    sizes = [tuple(map(index.likely, t.node.type.shape)) for t in terms]
     path, _ = opt_einsum.contract_path(text, *sizes, shapes=True, optimize="dp" if len(terms) < 12 else "auto")
     return [tuple(p) for p in path]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tcomp.ir import index, tile
 from tcomp.ir.dtype import accumulator
+from tcomp.ir.index import likely
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, item
 from tcomp.ir.stmts import By, Call, Carry, For, Grid, GridAxis, Stmt, Store
@@ -11,7 +12,7 @@ from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.fusion import Group
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import BLOCK, WIDE, finish, output_buffer
-from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
+from tcomp.schedule.lower.nest import Axis, blocks_of, counter, nest
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader, linear
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled

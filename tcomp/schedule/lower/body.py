@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import Func
+from tcomp.ir.index import likely
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import item
 from tcomp.ir.region import Region, is_leaving
@@ -27,7 +28,6 @@ from tcomp.schedule.lower import alone, contraction, convolution, loops
 from tcomp.schedule.lower.cascade import lower_cascade
 from tcomp.schedule.lower.cascade_report import chosen_cascades, note_kernel
 from tcomp.schedule.lower.legal import demands, require_known
-from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.own import with_own_memory
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.segments import Segment, segments

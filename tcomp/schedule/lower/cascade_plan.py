@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tcomp.ir import index, layout, tile
 from tcomp.ir.dtype import bool_
-from tcomp.ir.index import INDEX
+from tcomp.ir.index import INDEX, likely
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.types import TileType
 from tcomp.passes.cascade import expression as ex
@@ -20,7 +20,6 @@ from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.tiles import swap
 from tcomp.schedule.choice import CascadeChoice
 from tcomp.schedule.lower.cascade_mask import Interval, arithmetic, interval, masks
-from tcomp.schedule.lower.nest import likely
 from tcomp.schedule.lower.parts import Context
 from tcomp.schedule.lower.reading import Reader, loads, reshaped
 from tcomp.schedule.lower.tiling import Tiling, domain_axes, tiled

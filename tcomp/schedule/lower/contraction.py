@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tcomp.ir import index, layout, tile
+from tcomp.ir.index import likely
 from tcomp.ir.machine import LANES, Intrinsic
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import constant
@@ -16,7 +17,7 @@ from tcomp.schedule.analytic import choose_dot
 from tcomp.schedule.choice import DotChoice
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import finish, output_buffer
-from tcomp.schedule.lower.nest import blocks_of, counter, likely, nest
+from tcomp.schedule.lower.nest import blocks_of, counter, nest
 from tcomp.schedule.lower.packing import BLOCK, Source, pack_phase, packed, part_of, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product as every
 
 from tcomp.ir import index, tile
+from tcomp.ir.index import likely
 from tcomp.ir.machine import LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import constant
@@ -34,7 +35,7 @@ from tcomp.schedule.lower.contraction import (
 )
 from tcomp.schedule.lower.depthwise import lower_depthwise
 from tcomp.schedule.lower.loops import finish, output_buffer
-from tcomp.schedule.lower.nest import counter, likely, surely
+from tcomp.schedule.lower.nest import counter, surely
 from tcomp.schedule.lower.packing import packed, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader

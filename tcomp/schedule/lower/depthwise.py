@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import product as every
 
 from tcomp.ir import index, tile
+from tcomp.ir.index import likely
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import By, Stmt, Store
@@ -17,7 +18,7 @@ from tcomp.passes.fusion import Group
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.contraction import RESULT, epilogue_of, replaced
 from tcomp.schedule.lower.loops import BLOCK, finish, output_buffer
-from tcomp.schedule.lower.nest import blocks_of, likely, nest
+from tcomp.schedule.lower.nest import blocks_of, nest
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled

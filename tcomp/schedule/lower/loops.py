@@ -10,6 +10,7 @@ from itertools import product as every
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
 from tcomp.ir.dtype import accumulator
+from tcomp.ir.index import likely
 from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
@@ -19,7 +20,7 @@ from tcomp.passes.fusion import COSTLY, Group
 from tcomp.passes.sums import TURNS, Sum, Turns, adding_loops, in_levels, rounds
 from tcomp.schedule.lower.checks import check_phases
 from tcomp.schedule.lower.collapse import Collapsed, collapse
-from tcomp.schedule.lower.nest import Axis, blocks_of, counter, likely, nest
+from tcomp.schedule.lower.nest import Axis, blocks_of, counter, nest
 from tcomp.schedule.lower.parts import Context, Lowered, kernel_symbols
 from tcomp.schedule.lower.reading import Reader, loads
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled

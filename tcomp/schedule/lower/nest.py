@@ -8,18 +8,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from tcomp.ir import index
+from tcomp.ir.index import likely
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import For, Grid, GridAxis, Stmt
-
-LIKELY = 256  # what a symbolic dimension is taken for where a size only steers a choice
-
-
-def likely(d: Dim) -> int:
-    """A size to steer by: the dimension itself, its bound where that is small, or a guess."""
-    if isinstance(d, int):
-        return max(1, d)
-    hi = index.bounds(d)[1]
-    return max(1, min(hi, LIKELY)) if hi is not None else LIKELY
 
 
 def surely(d: Dim) -> int:

@@ -12,11 +12,12 @@ import numpy as np
 
 from tcomp.ir import index, tile
 from tcomp.ir.dtype import u8, u32
+from tcomp.ir.index import likely
 from tcomp.ir.machine import LANES, Intrinsic
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import By, Grid, GridAxis, Store
 from tcomp.ir.types import Buffer
-from tcomp.schedule.lower.nest import counter, likely
+from tcomp.schedule.lower.nest import counter
 
 BLOCK = 8192  # elements that one block packs
 
