@@ -74,9 +74,8 @@ def _late_shape(c: Context, now: build.Shape, shape: Node, zero: bool) -> build.
     if known.count(None) == 1 and all(isinstance(d, int) and d > 0 for d in known if d is not None):
         return _only_one_fits(c, now, raw, known, zero)
     copied = raw if zero else _copied(raw, [*now, *(-2,) * len(known)][: len(known)])
-    sizes, total = _determined(copied, now), index.product(now)
-    most = total if isinstance(total, int) and total > 0 else None
-    return c.bounded([d if d not in (None, -1) else c.size(element(sizes, k), "the shape", most) for k, d in enumerate(known)])
+    sizes = _determined(copied, now)
+    return c.bounded([d if d not in (None, -1) else c.size(element(sizes, k), "the shape") for k, d in enumerate(known)])
 
 
 def _only_one_fits(c: Context, now: build.Shape, raw: Node, known: Sequence[Dim | None], zero: bool) -> build.Shape:
