@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from tcomp.frontend.onnx import build
@@ -136,39 +138,80 @@ def _grid_line(d: Dim, corners: bool, dtype: dt.DType) -> Node:
 
 @operator("RoiAlign", since=10)
 def roi_align(c: Context, x: Node, rois: Node, batch: Node) -> Node:
-    """The mean or the maximum of linear samples in each cell of a region; a known number of samples for each cell."""
+    """The mean or the maximum of linear samples in each cell of a region: as many as `sampling_ratio` says, or one for each pixel
+    that the cell covers."""
     ratio, mode = c.integer("sampling_ratio", 0), c.string("mode", "avg")
     high, wide = c.integer("output_height", 1), c.integer("output_width", 1)
-    if ratio < 1:
-        raise c.unsupported("a sampling_ratio that depends on the regions")
     half = c.opset >= 16 and c.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale, offset = c.real("spatial_scale", 1.0), 0.5 if half else 0.0
     _, channels, height, width = x.type.shape
     edges = with_scalar("sub", with_scalar("mul", rois, scale), offset)
     x0, y0, x1, y1 = (reshape(build.take(edges, 1, k, 1), (rois.type.shape[0],)) for k in range(4))
-    ys = _samples(y0, y1, high, ratio, half)
-    xs = _samples(x0, x1, wide, ratio, half)
-    n, a, b = rois.type.shape[0], high * ratio, wide * ratio
+    sides = [_Side.of(c, low, last, cells, ratio, half) for low, last, cells in ((y0, y1, high), (x0, x1, wide))]
+    n, a, b = rois.type.shape[0], index.mul(high, sides[0].most), index.mul(wide, sides[1].most)
     grid_shape = (n, a, b)
-    py, px = broadcast(ys, grid_shape, (0, 1)), broadcast(xs, grid_shape, (0, 2))
+    py, px = broadcast(sides[0].places, grid_shape, (0, 1)), broadcast(sides[1].places, grid_shape, (0, 2))
     which = broadcast(cast(build.relabel(batch, (n,)), dt.i64), grid_shape, (0,))
     found = _bilinear(x, which, py, px, height, width, mode == "max")
-    cells = reshape(found, (n, high, ratio, wide, ratio, channels, *found.type.shape[4:]))
+    cells = reshape(found, (n, high, sides[0].most, wide, sides[1].most, channels, *found.type.shape[4:]))
+    cells = _only_counted(cells, sides, -math.inf if mode == "max" else 0.0)
     if mode == "max":
         best = build.reduce(cells, "max", (2, 4, 6), False)
-    else:
+        best = best if ratio > 0 else apply("where", with_scalar("eq", best, -math.inf), scalar(0, best), best)
+    elif ratio > 0:
         best = with_scalar("div", build.reduce(cells, "add", (2, 4), False), ratio * ratio)
+    else:
+        total = build.reduce(cells, "add", (2, 4), False)
+        count = with_scalar("max", apply("mul", *(s.count for s in sides if s.count is not None)), 1)
+        best = apply("div", total, broadcast(count, total.type.shape, (0,)))
     return transpose(best, (0, 3, 1, 2))
 
 
-def _samples(low: Node, high: Node, cells: int, ratio: int, half: bool) -> Node:
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The samples along one axis of every region. places: [regions, cells * most]; count: how many of the `most` in a cell of a
+    region count, where they differ (None: all do)."""
+
+    places: Node
+    most: Dim
+    count: Node | None
+
+    @staticmethod
+    def of(c: Context, low: Node, high: Node, cells: int, ratio: int, half: bool) -> _Side:
+        length = apply("sub", high, low)
+        length = length if half else with_scalar("max", length, 1)
+        if ratio > 0:
+            return _Side(_samples(low, length, cells, ratio), ratio, None)
+        count = with_scalar("max", apply("ceil", with_scalar("div", length, cells)), 0)
+        most = c.size(with_scalar("max", apply("reduce", count, monoid="max", axes=(0,)), 0), "the number of samples")
+        shape = (low.type.shape[0], cells, most)
+        size = with_scalar("div", length, cells)
+        step = apply("div", size, with_scalar("max", count, 1))
+        start = apply("mul", _places(shape, 1, low, 0.0), broadcast(size, shape, (0,)))
+        inner = apply("mul", _places(shape, 2, low, 0.5), broadcast(step, shape, (0,)))
+        at = apply("add", apply("add", broadcast(low, shape, (0,)), start), inner)
+        return _Side(reshape(at, (shape[0], index.mul(cells, most))), most, count)
+
+
+def _places(shape: build.Shape, axis: int, like: Node, offset: float) -> Node:
+    return with_scalar("add", apply("iota", shape=shape, axis=axis, dtype=like.type.dtype), offset)
+
+
+def _only_counted(cells: Node, sides: Sequence[_Side], otherwise: float) -> Node:
+    """[regions, rows, samples, columns, samples, ...] with a number for the samples that do not count."""
+    shape = cells.type.shape
+    for axis, side in zip((2, 4), sides):
+        if side.count is not None:
+            counts = apply("lt", _places(shape, axis, side.count, 0.0), broadcast(side.count, shape, (0,)))
+            cells = apply("where", counts, cells, scalar(otherwise, cells))
+    return cells
+
+
+def _samples(low: Node, length: Node, cells: int, ratio: int) -> Node:
     """[regions, cells * ratio]: the middle of each sample along one axis."""
-    length = apply("sub", high, low)
-    length = length if half else with_scalar("max", length, 1)
     step = with_scalar("div", length, cells * ratio)
     shape = (low.type.shape[0], cells * ratio)
-    k = with_scalar("add", apply("iota", shape=shape, axis=1, dtype=low.type.dtype), 0.5)
-    return apply("add", broadcast(low, shape, (0,)), apply("mul", broadcast(step, shape, (0,)), k))
+    return apply("add", broadcast(low, shape, (0,)), apply("mul", broadcast(step, shape, (0,)), _places(shape, 1, low, 0.5)))
 
 
 def _bilinear(x: Node, which: Node, y: Node, x_: Node, height: Dim, width: Dim, apart: bool) -> Node:
