@@ -178,9 +178,13 @@ def mean(x: Node, axes: tuple[int, ...], keep: bool) -> Node:
     """The mean over `axes`, in the accumulator's precision (integers: truncated)."""
     wide = cast(x, dt.accumulator(x.type.dtype))
     total = reduce(wide, "add", axes, keep)
-    count = dimension(index.product(x.type.shape[a] for a in axes), total.type.dtype)
-    divide = "div" if total.type.dtype.is_float else "quotient"
-    return cast(apply(divide, total, broadcast(count, total.type.shape, ())), x.type.dtype)
+    return cast(quotient(total, index.product(x.type.shape[a] for a in axes)), x.type.dtype)
+
+
+def quotient(x: Node, count: Dim) -> Node:
+    """`x` divided by `count` (integers: truncated)."""
+    divide = "div" if x.type.dtype.is_float else "quotient"
+    return apply(divide, x, broadcast(dimension(count, x.type.dtype), x.type.shape, ()))
 
 
 def zero_pad(x: Node, low: Sequence[Dim], high: Sequence[Dim], value: float | int = 0) -> Node:

@@ -318,6 +318,8 @@ def to_node(dims: Dims, t: TensorType) -> Node | None:
     parts = [_scalar(v, t) for v in dims.reshape(-1)]
     if t.rank == 0:
         return parts[0]
+    if len(parts) > 1 and len(set(parts)) == 1:
+        return apply("broadcast", parts[0], shape=t.shape, axes=())
     lines = [apply("reshape", p, shape=(1,)) for p in parts]
     return lines[0] if len(lines) == 1 else apply("concat", *lines, axis=0)
 
