@@ -68,7 +68,8 @@ def find(name: str, domain: str, opset: int, inputs: Sequence[Any]) -> Any:
         raise Error("TC0202", f"{name} of domain '{domain}' is not supported")
     if schema is None or (schema.deprecated and schema.name not in _OLD_NAMES):
         raise Error("TC0202", f"{name} at opset {opset} is not supported: the operator does not exist there")
-    if not schema.min_input <= len(inputs) <= schema.max_input:
+    missing = schema.inputs[len(inputs) : schema.min_input]  # those at the end that are named '' are left out
+    if any(p.option.name != "Optional" for p in missing) or len(inputs) > schema.max_input:
         raise Error("TC0203", f"{name} of {len(inputs)} operands", f"{schema.min_input} to {schema.max_input}")
     required = [p for p in schema.inputs[: len(inputs)] if p.option.name == "Single"]
     if any(inputs[k] is None for k, p in enumerate(schema.inputs[: len(inputs)]) if p.option.name == "Single"):
