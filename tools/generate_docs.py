@@ -51,7 +51,8 @@ Environment variables, read when they are needed; a value that does not fit is T
 OPS_HEAD = """# Operations
 
 Every operation of GRAPH, from the table in `tcomp/ir/ops/`. The pointwise ones are operations on tiles too. *Facts* hold for
-every dtype, those in brackets for integers and booleans only. What values mean: [lang.md](lang.md).
+every dtype, those in brackets for integers and booleans only (`test`: the result is a bool; `costly`: it takes many instructions,
+and is not computed twice). What values mean: [lang.md](lang.md).
 
 """
 INTRINSICS_HEAD = """

@@ -162,11 +162,8 @@ def common_shape(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
 def pointwise(op: str, *args: Node, **attrs: Any) -> Node:
     """A pointwise operation of the op table on tiles or scalars."""
     shape = common_shape([a.type.shape for a in args])
-    if op in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite"):
-        dtype = bool_
-    else:
-        dtype = attrs["dtype"] if op in ("cast", "bitcast") else args[-1].type.dtype
     assert op in OPS, op
+    dtype = bool_ if "test" in OPS[op].facts else attrs.get("dtype", args[-1].type.dtype)
     return node(op, args, tuple(attrs.items()), TileType(dtype, shape))
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import OPS
+from tcomp.ir.ops import OPS, having
 from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.cascade.cascade import Cascade
 from tcomp.passes.regroup import is_exact, real_dims
@@ -37,13 +37,7 @@ GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
 CONTROL = frozenset(["cond", "loop"])
 ALONE = CONTROL | {"concat", "scan", "sort", "top_k", "scatter_elements", "scatter_nd"}
 _TAKE_MEMORY = frozenset(["dot", "conv", "sort", "top_k", "scan"]) | CONTROL | GATHERS  # their operands are computed before
-COSTLY = frozenset(
-    {
-        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sqrt", "rsqrt", "erf", "sigmoid", "tanh"),
-        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh"),
-        *("div", "floordiv", "mod", "rem", "quotient"),
-    }
-)
+COSTLY = having("costly")
 DEEPEST = 64  # pointwise operations in a row in one kernel: expressions are walked by recursion, and text nests like them
 CHEAP_OPERATIONS = 3  # a value of at most so many cheap operations is computed again by each reader
 

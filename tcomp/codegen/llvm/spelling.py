@@ -14,6 +14,7 @@ from tcomp.codegen.llvm.builder import FunctionBuilder, mangle
 from tcomp.codegen.llvm.convert import Elements, bitcast, cast, rounded
 from tcomp.codegen.llvm.writer import REGISTER
 from tcomp.ir.dtype import DType
+from tcomp.ir.ops import OPS
 
 Spelling = Callable[[Elements, DType, list[str]], str]
 EXACT = frozenset({"neg", "abs", "sign", "floor", "ceil", "trunc", "round", "max", "min", "where", "rem"})
@@ -27,7 +28,7 @@ def spell(e: Elements, op: str, dtypes: list[DType], arguments: list[str], to: D
     if op == "bitcast":
         return bitcast(e, operand, to or operand, arguments[0])
     found = TABLE[op][operand.kind](e, operand, arguments)
-    if operand.is_float and operand.bits == 16 and op not in EXACT and op not in PREDICATES:
+    if operand.is_float and operand.bits == 16 and op not in EXACT and "test" not in OPS[op].facts:
         return rounded(e, operand, found)
     return found
 
@@ -291,4 +292,3 @@ TABLE: dict[str, dict[str, Spelling]] = {
     "fma": {"float": _intrinsic("fma")},
     "where": _all(_where),
 }
-PREDICATES = frozenset({"isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge"})

@@ -4,7 +4,7 @@ from tcomp.ir.ops import control, indexing, movement, pointwise, reduction
 from tcomp.ir.ops.indexing import item
 from tcomp.ir.ops.movement import Literal, constant, parameter
 from tcomp.ir.ops.reduction import MONOIDS
-from tcomp.ir.ops.table import OPS, OpDef, apply
+from tcomp.ir.ops.table import OPS, OpDef, apply, having
 
 __all__ = [
     "MONOIDS",
@@ -14,6 +14,7 @@ __all__ = [
     "apply",
     "constant",
     "control",
+    "having",
     "indexing",
     "item",
     "movement",

@@ -73,7 +73,7 @@ def _row(
             _infer(name, rule, result),
             _in_f32(reference),
             doc,
-            frozenset(facts.split()),
+            frozenset([*facts.split(), *(["test"] if result == dt.bool_ else [])]),
             frozenset(integer_facts.split()),
             derivative,
         )
@@ -152,7 +152,7 @@ for _name, _f, _doc, _derivative in (
     ("erf", _erf, "error function", "1.1283791670955126*exp(-x*x)"),
     ("sigmoid", _sigmoid, "1/(1 + exp(-x))", "r*(1-r)"),
 ):
-    _row(_name, 1, FLOAT, _f, _doc, derivative=(_derivative,))
+    _row(_name, 1, FLOAT, _f, _doc, facts="costly", derivative=(_derivative,))
 _row("isnan", 1, FLOAT, np.isnan, "whether x is NaN", dt.bool_)
 _row("isinf", 1, FLOAT, np.isinf, "whether x is infinite", dt.bool_)
 _row("isfinite", 1, FLOAT, np.isfinite, "whether x is neither infinite nor NaN", dt.bool_)
@@ -160,13 +160,13 @@ _row("isfinite", 1, FLOAT, np.isfinite, "whether x is neither infinite nor NaN",
 _row("add", 2, NUMBER, np.add, "x + y", None, "commutative", "associative", ("1", "1"))
 _row("sub", 2, NUMBER, np.subtract, "x - y", derivative=("1", "-1"))
 _row("mul", 2, NUMBER, np.multiply, "x * y", None, "commutative", "associative distributive", ("y", "x"))
-_row("div", 2, FLOAT, np.divide, "x / y", derivative=("1/y", "-r/y"))
-_row("floordiv", 2, NUMBER, np.floor_divide, "x // y rounded down; an integer by zero is 0")
-_row("mod", 2, NUMBER, np.remainder, "x - x // y * y: the sign of y; an integer by zero is 0")
-_row("quotient", 2, INTEGER, _truncated_quotient, "integer division towards zero; by zero it is 0")
-_row("rem", 2, NUMBER, np.fmod, "remainder with the sign of x, exact; an integer by zero is 0")
-_row("pow", 2, NUMBER, np.power, "x to the y; integers wrap, and to a negative power truncate")
-_row("atan2", 2, FLOAT, np.arctan2, "angle of the point (y, x), by quadrant: atan2(x, y) of operands x, y is atan(x/y)")
+_row("div", 2, FLOAT, np.divide, "x / y", None, "costly", derivative=("1/y", "-r/y"))
+_row("floordiv", 2, NUMBER, np.floor_divide, "x // y rounded down; an integer by zero is 0", None, "costly")
+_row("mod", 2, NUMBER, np.remainder, "x - x // y * y: the sign of y; an integer by zero is 0", None, "costly")
+_row("quotient", 2, INTEGER, _truncated_quotient, "integer division towards zero; by zero it is 0", None, "costly")
+_row("rem", 2, NUMBER, np.fmod, "remainder with the sign of x, exact; an integer by zero is 0", None, "costly")
+_row("pow", 2, NUMBER, np.power, "x to the y; integers wrap, and to a negative power truncate", None, "costly")
+_row("atan2", 2, FLOAT, np.arctan2, "the angle of the point (y, x), by quadrant: atan(x/y) where y is positive", None, "costly")
 _row("max", 2, ANY, np.maximum, "the larger; NaN if either is", None, "commutative associative idempotent")
 _row("min", 2, ANY, np.minimum, "the smaller; NaN if either is", None, "commutative associative idempotent")
 _row("and", 2, BITS, np.bitwise_and, "bitwise and", None, "commutative associative idempotent")

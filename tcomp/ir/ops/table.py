@@ -43,7 +43,7 @@ class OpDef:
     infer: Infer
     reference: Callable[..., Any]
     doc: str
-    facts: frozenset[str] = frozenset()  # hold for every dtype
+    facts: frozenset[str] = frozenset()  # hold for every dtype; `test`: gives a bool; `costly`: takes many instructions
     integer_facts: frozenset[str] = frozenset()  # hold for integers and booleans only
     derivative: tuple[str, ...] = ()  # d/d operand k, as text over x, y, z and the result r
 
@@ -56,6 +56,11 @@ def register(row: OpDef) -> OpDef:
     assert row.name not in OPS, row.name
     OPS[row.name] = row
     return row
+
+
+def having(fact: str) -> frozenset[str]:
+    """The names of the operations of which a fact holds."""
+    return frozenset(row.name for row in OPS.values() if fact in row.facts)
 
 
 def apply(name: str, *operands: Node, **attrs: Any) -> Node:
