@@ -78,12 +78,13 @@ def _stays_readable(x: Node, shape: Shape, rows_may_divide: bool) -> bool:
 
 
 def reduce_after_reshape(n: Node, m: Normaliser) -> Node | None:
-    """reduce(reshape(x)) where the reshape regroups only axes that stay."""
+    """reduce(reshape(x)) where the reshape regroups only axes that stay. Work keeps its shape, so that all its readers see one."""
     x = n.operands[0]
     if x.op != "reshape" or not is_exact(x):
         return None
     small = x.operands[0]
-    small = m.reshape(small, real_dims(small.type.shape))
+    if _weight(small, m) < 1:
+        small = m.reshape(small, real_dims(small.type.shape))
     if small.type.shape == x.type.shape or not (regroups(x) or 1 in x.type.shape):
         return None
     axes: list[int] = []

@@ -238,8 +238,8 @@ class _Search:
         members |= lefts
         moves |= between
         added = self._epilogues(members, stages)
-        moves |= {o for n in added for o in n.operands if o not in members and row_operand(o) in members}
         members |= added
+        moves |= {o for n in added for o in n.operands if o not in members and row_operand(o) in members}
         members |= {n for n in moves if not self._leaks(n, members | moves, moves)}
         if not self._convex(members | moves):
             return "what it gives is read by what it needs"
