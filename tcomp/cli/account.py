@@ -12,6 +12,7 @@ Section = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]  # title, col
 _TABLES = (
     ("Dimensions", ("dimension", "is", "because", "where"), "dimensions"),
     ("Variants, in the order in which a call tries them", ("variant", "for sizes", "what"), "variants"),
+    ("Small sizes of promised ranges", ("for sizes", "estimated gain", "so"), "buckets"),
     ("What the sizes of a call must satisfy", ("condition", "asked by"), "requires"),
 )
 

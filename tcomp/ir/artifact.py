@@ -52,6 +52,21 @@ class Port:
     shape: tuple[int | str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An input or output that is no tensor: the ports that stand for it, by name, in order.
+
+    kind: `sequence` (its elements one tensor after another, and their shapes i64[length, rank]), `tuple` (a sequence of as many
+    tensors as there are ports), or with `optional ` before it or before `tensor` (a boolean first: whether it is there).
+    side: `input` or `output`.
+    """
+
+    side: str
+    name: str
+    kind: str
+    ports: tuple[str, ...]
+
+
 def bound(inputs: Iterable[Port], symbols: Iterable[str]) -> tuple[str, ...]:
     """What the table of symbols holds, in order: symbols, then the dimensions of inputs that are expressions, each once."""
     return tuple(dict.fromkeys((*symbols, *(d for port in inputs for d in port.shape if isinstance(d, str)))))
@@ -82,8 +97,8 @@ class Constant:
 class Artifact:
     """A compiled program. `texts` maps a stage (graph, tile, placed, reg, llvm) to its text.
 
-    others: the same program (inputs of the same names, dtypes and ranks) compiled for calls whose sizes this one does not take.
-    What an artifact takes is what its inputs' shapes and its plan say."""
+    others: the same program (inputs of the same names, dtypes and ranks) compiled for other sizes. What an artifact takes is what
+    its inputs' shapes and its plan say; a call tries the first `lead` of the others, then this one, then the rest."""
 
     name: str
     entry: str
@@ -98,12 +113,14 @@ class Artifact:
     nodes: tuple[str, ...] = ()  # what the low half of a status word numbers: the user's place of each checked node
     defaults: tuple[tuple[str, str], ...] = ()  # overridable initializers: (input's name, constant's name)
     flops: int = 0  # of one call where the sizes are static; decides whether the GIL is let go
+    containers: tuple[Container, ...] = ()
     others: tuple[Artifact, ...] = ()
+    lead: int = 0
 
     @property
     def variants(self) -> tuple[Artifact, ...]:
-        """This program and those that stand behind it, in the order in which a call tries them."""
-        return (self, *self.others)
+        """This program and the others, in the order in which a call tries them."""
+        return (*self.others[: self.lead], self, *self.others[self.lead :])
 
     @property
     def widest(self) -> Artifact:
@@ -126,7 +143,9 @@ class Artifact:
             "nodes": list(self.nodes),
             "defaults": [list(d) for d in self.defaults],
             "flops": self.flops,
+            "containers": [[c.side, c.name, c.kind, list(c.ports)] for c in self.containers],
             "others": [other.manifest() for other in self.others],
+            "lead": self.lead,
         }
 
     def digest(self) -> str:

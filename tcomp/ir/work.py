@@ -17,6 +17,7 @@ from tcomp.ir.types import TensorType
 _FREE = frozenset({"constant", "parameter", "dimension", "item", "reshape", "iota", "broadcast"})
 _FREE_TILES = frozenset({"load", "full", "ref", "position", "expand", "valid", "when"})
 Values = Mapping[Node, Dim]
+Count = Callable[[Let | Store | For], Dim]  # the work of a statement, but for those inside it
 SAMPLES = 64  # turns of a loop that are counted one by one
 
 
@@ -68,9 +69,18 @@ def launch_bytes(launch: Launch, kernel: Kernel) -> Dim:
 
 def launch_flops(launch: Launch, kernel: Kernel) -> Dim:
     """Operations of a launch of a kernel, over main's symbols, with what masks and loop bounds leave out."""
+    return _launch_work(launch, kernel, _operations)
+
+
+def launch_stores(launch: Launch, kernel: Kernel) -> Dim:
+    """Elements that a launch of a kernel stores, in its own tiles too, over main's symbols."""
+    return _launch_work(launch, kernel, _stored)
+
+
+def _launch_work(launch: Launch, kernel: Kernel, of: Count) -> Dim:
     total: Dim = 0
     for phase in kernel.phases:
-        work = _statements(phase.body)
+        work = _statements(phase.body, of)
         for axis in reversed(phase.axes):
             work = _repeated(work, axis.var, 0, axis.extent, axis.step)
         total = index.add(total, work)
@@ -97,21 +107,29 @@ def _symbols(launch: Launch, kernel: Kernel) -> Values:
     return dict(zip(kernel.symbols, launch.symbols, strict=True))
 
 
-def _statements(body: Iterable[Stmt]) -> Dim:
-    """Operations of statements, over the variables of the loops around them."""
+def _statements(body: Iterable[Stmt], of: Count) -> Dim:
+    """Work of statements, over the variables of the loops around them."""
     total: Dim = 0
     for s in body:
         match s:
             case Let() | Store():
-                total = index.add(total, _tiles([s.value]))
+                total = index.add(total, of(s))
             case For():
-                work = index.add(_statements(s.body), _tiles(s.yields))
+                work = index.add(_statements(s.body, of), of(s))
                 total = index.add(total, _repeated(work, s.var, s.lo, s.hi, s.step))
             case If():
-                total = index.add(total, index.maximum(_statements(s.body), _statements(s.orelse)))
+                total = index.add(total, index.maximum(_statements(s.body, of), _statements(s.orelse, of)))
             case Call():
                 total = index.add(total, _elements(s.outputs))
     return total
+
+
+def _operations(s: Let | Store | For) -> Dim:
+    return _tiles(s.yields if isinstance(s, For) else [s.value])
+
+
+def _stored(s: Let | Store | For) -> Dim:
+    return _elements([s.window]) if isinstance(s, Store) else 0
 
 
 def _repeated(work: Dim, var: Node, lo: Dim, hi: Dim, step: int) -> Dim:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tcomp.errors import Error
-from tcomp.ir.artifact import Artifact, CodeObject, Constant, Port
+from tcomp.ir.artifact import Artifact, CodeObject, Constant, Container, Port
 from tcomp.ir.dtype import ALL
 from tcomp.runtime import safetensors_file
 
@@ -63,7 +63,7 @@ def _write_members(artifact: Artifact, archive: zipfile.ZipFile, file: Any) -> N
     manifest = artifact.manifest()
     whole = {"format": FORMAT, "digest": _digest(manifest), "artifact": manifest}
     archive.writestr(_info(_MANIFEST), json.dumps(whole))
-    for number, variant in enumerate(artifact.variants):
+    for number, variant in enumerate((artifact, *artifact.others)):
         for k, code in enumerate(variant.objects):
             archive.writestr(_info(f"{_folder(number)}objects/{k}.o"), code.data)
         for stage, text in variant.texts.items():
@@ -71,7 +71,7 @@ def _write_members(artifact: Artifact, archive: zipfile.ZipFile, file: Any) -> N
     head = _LOCAL.size + len(_CONSTANTS)
     rows = _rows(manifest)
     keys = _keys(rows)
-    data = [c.data for variant in artifact.variants for c in variant.constants]
+    data = [c.data for variant in (artifact, *artifact.others) for c in variant.constants]
     tensors = {keys[digest]: d for (_, digest), d in zip(rows, data)}
     info = _info(_CONSTANTS)
     info.file_size, pieces = safetensors_file.stream(tensors, file.tell() + head)
@@ -177,6 +177,13 @@ def _digest(manifest: object) -> str:
     return hashlib.sha256(_canonical(manifest).encode()).hexdigest()
 
 
+def _container(row: Any, ports: Iterable[str]) -> Container:
+    side, name, kind, parts = row
+    if side not in ("input", "output") or not set(parts) <= set(ports):
+        raise ValueError("a sequence or optional that is made of nothing known")
+    return Container(side, _text(name), _text(kind), tuple(map(_text, parts)))
+
+
 def _assembled(manifest: Any, members: dict[str, memoryview]) -> Artifact:
     """The artifact and its variants from their parts, which are taken out of `members`; hashes are not looked at yet."""
     whole = [manifest, *manifest["others"]]
@@ -188,7 +195,7 @@ def _assembled(manifest: Any, members: dict[str, memoryview]) -> Artifact:
     shared = [[(p.name, p.dtype, len(p.shape)) for p in found.inputs] for found in (first, *others)]
     if any(ports != shared[0] for ports in shared):
         raise ValueError("its variants differ in their inputs")
-    return replace(first, others=tuple(others))
+    return replace(first, others=tuple(others), lead=min(_count(manifest["lead"]), len(others)))
 
 
 def _variant(
@@ -213,6 +220,7 @@ def _variant(
         nodes=tuple(map(_text, manifest["nodes"])),
         defaults=_defaults(manifest["defaults"], {p.name for p in inputs}, {c.name for c in constants}),
         flops=_count(manifest["flops"]),
+        containers=tuple(_container(row, {p.name for p in (*inputs, *outputs)}) for row in manifest["containers"]),
     )
 
 

@@ -90,13 +90,13 @@ def test_files_and_the_cache_hold_all_variants(exe, tmp_path, monkeypatch):
 
 
 def test_constants_are_there_once(tmp_path):
-    w = np.random.default_rng(0).standard_normal((1000, 1000), np.float32)
-    exe = tcomp.compile(lambda x, y: (x + y) @ w, tcomp.spec("f32[n, 1000]"), tcomp.spec("f32[m, 1000]"), use_cache=False)
+    w = np.random.default_rng(0).standard_normal((500, 500), np.float32)
+    exe = tcomp.compile(lambda x, y: (x + y) @ w, tcomp.spec("f32[n, 500]"), tcomp.spec("f32[m, 500]"), use_cache=False)
     first, second = ({id(c.data) for c in a.constants} for a in exe.artifact.variants)
     assert first == second
     exe.save(tmp_path / "m.tcomp")
-    assert (tmp_path / "m.tcomp").stat().st_size < 1.5 * w.nbytes
-    loaded, x = tcomp.load(tmp_path / "m.tcomp"), np.ones((4, 1000), np.float32)
+    assert (tmp_path / "m.tcomp").stat().st_size < 1.6 * w.nbytes
+    loaded, x = tcomp.load(tmp_path / "m.tcomp"), np.ones((4, 500), np.float32)
     np.testing.assert_allclose(loaded(x, x[:1]), (x + x[:1]) @ w, rtol=1e-4, atol=1e-4)
 
 
@@ -151,3 +151,81 @@ def test_three_sizes_meet():
         np.testing.assert_array_equal(f(x, y, z), np.maximum(x + y, z) * x)
     with pytest.raises(Error, match="TC0605"):
         f(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32), np.zeros((4, 3), np.float32))
+
+
+# --- buckets: small sizes of a promised range ------------------------------------------------------------
+
+
+def attention(q, k, v):
+    s = q @ np.swapaxes(k, -1, -2) * 0.125
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True)) @ v
+
+
+def heads(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((4, n, 32), np.float32) for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def ranged():
+    return tcomp.compile(attention, *[tcomp.spec("f32[4, n=0..300, 32]")] * 3, use_cache=False)
+
+
+def test_small_sizes_of_a_range_have_variants_where_that_pays(ranged):
+    report = ranged.report()
+    assert [row[1] for row in report["variants"]] == ["n = 1", "n up to 16", "all other sizes"]
+    assert [(row[0], row[2]) for row in report["buckets"]] == [("n = 1", "compiled"), ("n up to 16", "compiled")]
+    assert all(float(row[1]) > 1.1 for row in report["buckets"]) and report["dimensions"] == [
+        ["n", "symbolic, 0 to 300", "for all sizes of a call", ""]
+    ]
+    assert ranged.inputs[0].shape == (4, "n", 32) and "symbols(n [0, 300])" in ranged.text("tile")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 64, 300])
+def test_buckets_give_what_the_program_gives(ranged, n):
+    want = attention(*map(np.float64, heads(n))) if n else np.zeros((4, 0, 32))
+    np.testing.assert_allclose(ranged(*heads(n)), want, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_outside_of_the_range_are_refused(ranged):
+    with pytest.raises(Error, match=r"(?s)TC0605.*the size n must be at most 300"):
+        ranged(*heads(301))
+
+
+def test_buckets_are_saved(ranged, tmp_path):
+    ranged.save(tmp_path / "m.tcomp")
+    for native in (True, False):
+        loaded = tcomp.load(tmp_path / "m.tcomp", native=native)
+        assert [v.inputs for v in loaded.artifact.variants] == [v.inputs for v in ranged.artifact.variants]
+        for n in (1, 5, 40):
+            np.testing.assert_array_equal(loaded(*heads(n)), ranged(*heads(n)))
+
+
+def test_the_profile_and_the_report_are_those_of_the_variant_that_runs(ranged):
+    kernels = [[row.kernel for row in ranged.profile(*heads(n)).rows] for n in (1, 40)]
+    assert kernels[0] != kernels[1]
+    assert [[row[0] for row in ranged.report({"n": n})["launches"]] for n in (1, 40)] == kernels
+
+
+def test_what_gains_nothing_is_not_compiled():
+    """Rows of a product: a few of them are computed as fast by the program for all."""
+    w = np.random.default_rng(0).standard_normal((256, 512), np.float32)
+    exe = tcomp.compile(lambda x: np.maximum(x @ w, 0), tcomp.spec("f32[batch=1..64, 256]"), use_cache=False)
+    assert exe.artifact.others == () and "variants" not in exe.report()
+    assert all(row[2].startswith("not compiled") for row in exe.report()["buckets"]) and len(exe.report()["buckets"]) == 2
+
+
+def test_a_range_of_a_model():
+    from onnx import TensorProto, helper
+
+    port = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "words"])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], "soft", axis=-1)], "g", [port], [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    exe = tcomp.compile(model, dims={"batch": (1, 4000), "words": (1, 500)}, use_cache=False)
+    assert len(exe.artifact.variants) <= 4 and ["words = 1", "compiled"] in [row[::2] for row in exe.report()["buckets"]]
+    for batch, words in ((1, 1), (3, 1), (1, 9), (8, 500), (4000, 1)):
+        x = np.random.default_rng(words).standard_normal((batch, words), np.float32)
+        e = np.exp(x - x.max(-1, keepdims=True))
+        np.testing.assert_allclose(exe(x), e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-6)
