@@ -24,16 +24,18 @@ MET = "both meet in a broadcast"  # why a dimension became another one
 @dataclass(slots=True)
 class Meetings:
     """What one attempt has met. equal: whether sizes that can be said to be equal are taken to be. place: what is being
-    traced; pairs: who met that could be equal, and where first, in order; parts: the sizes that each size is made of, all of
-    them equal to it or 1."""
+    traced. branches: subgraphs around, which a call may not come to. pairs: who met that could be equal, and where first, in
+    order. parts: the sizes that each size is made of, all of them equal to it or 1."""
 
     equal: bool = False
     place: str = ""
+    branches: int = 0
     pairs: dict[Pair, str] = field(default_factory=dict)
     parts: dict[Dim, frozenset[Dim]] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Start again."""
+        self.branches = 0
         self.pairs.clear()
         self.parts.clear()
 

@@ -122,3 +122,30 @@ def test_sizes_that_cannot_be_1_are_equal():
     m = model([node("Add", ["x", "y"], ["o"])], {"x": ["a"], "y": ["b"]})
     assert load(m, {"a": (2, 64), "b": (2, 64)}).others == ()
     assert len(load(m, {"a": (1, 64), "b": (2, 64)}).others) == 1
+
+
+def test_a_shape_that_only_one_size_has():
+    """A model that reshapes to a size of its example input is a model for that size: the account says where."""
+    reshape = node("Reshape", ["x", "shape"], ["o"], "fixed")
+    m = model([reshape], {"x": ["batch", 4]}, {"shape": np.array([8, 4])})
+    exe = tcomp.compile(m, use_cache=False)
+    (row,) = exe.report()["dimensions"]
+    assert row[:2] == ["batch", "8"] and "node 'fixed' (Reshape)" in row[3] and exe.inputs[0].shape == (8, 4)
+    with pytest.raises(Error, match=r"(?s)TC0601.*\(8, 4\)"):
+        exe(np.zeros((5, 4), np.float32))
+    open_, narrow = (load(model([reshape], {"x": ["batch", 4]}, {"shape": np.array(s)}), d) for s, d in (
+        ([-1, 2, 4], None), ([8, 4], {"batch": (1, 4)})))  # fmt: skip
+    assert open_.account == narrow.account == () and len(open_.symbols()) == len(narrow.symbols()) == 1
+
+
+def test_a_shape_in_a_branch_fixes_nothing():
+    """A call of another size may take the other branch."""
+    sides = [
+        helper.make_graph([node("Reshape", ["x", "eight"], ["t"])], "then", [], [helper.make_tensor_value_info("t", 1, None)]),
+        helper.make_graph([node("Reshape", ["x", "free"], ["e"])], "orelse", [], [helper.make_tensor_value_info("e", 1, None)]),
+    ]
+    choice = node("If", ["b"], ["r"], then_branch=sides[0], else_branch=sides[1])
+    nodes = [node("Cast", ["flag"], ["b"], to=TensorProto.BOOL), choice]
+    m = model([*nodes, node("ReduceSum", ["r"], ["o"])], {"x": ["n", 4], "flag": []},
+              {"eight": np.array([8, 4]), "free": np.array([-1, 4])})  # fmt: skip
+    assert load(m).account == ()

@@ -51,6 +51,21 @@ def unify(a: Dim, b: Dim) -> Dim:
     return min((a, b), key=lambda d: (isinstance(d, Node), len(index.show(d))))
 
 
+def require_count(now: Shape, wanted: Shape) -> None:
+    """Raise `Equal` where only one value of one symbol gives both shapes as many elements: the model is made for that size. Not
+    in a branch, to which a call of another size may not come."""
+    noted = meetings.noted()
+    left, c = index.terms(index.sub(index.product(now), index.product(wanted)))
+    if len(left) != 1 or is_unsure(*now, *wanted) or (noted is not None and noted.branches):
+        return
+    ((symbol, k),) = left.items()
+    if symbol.op != "sym" or c % k or -c // k < 0 or index.nearest(symbol, -c // k) != -c // k:
+        return
+    found = Equal(symbol, -c // k)
+    found.why = "no other size has as many elements as are asked for"
+    raise found
+
+
 def is_data(symbol: Node) -> bool:
     """Whether a symbol is a size that data gives (`Facts.symbol`)."""
     return str(symbol["name"]).startswith("data__")

@@ -44,7 +44,9 @@ def reshape_to(c: Context, x: Node, shape: Node) -> Node:
     zero = bool(c.integer("allowzero", 0))
     if c.facts.dims(shape) is None:
         return reshape(x, _late_shape(c, x.type.shape, shape, zero))
-    return reshape(x, target_shape(c, x.type.shape, c.dims(shape, "the shape"), zero))
+    wanted = target_shape(c, x.type.shape, c.dims(shape, "the shape"), zero)
+    build.require_count(x.type.shape, wanted)
+    return reshape(x, wanted)
 
 
 def target_shape(c: Context, now: build.Shape, wanted: Sequence[Dim], zero: bool) -> build.Shape:
@@ -134,11 +136,18 @@ def squeeze(c: Context, x: Node, axes: Node | None = None) -> Node:
     given = c.integers("axes", None) if axes is None else c.known(axes)
     if axes is not None and given is None:
         return _squeeze_late(c, x, axes)
-    ones = tuple(a for a, d in enumerate(x.type.shape) if d == 1)
-    drop = ones if given is None else c.axes(given, x.type.rank)
+    drop = _ones(c, x) if given is None else c.axes(given, x.type.rank)
     for a in drop:
         unify(x.type.shape[a], 1)
     return reshape(x, [d for a, d in enumerate(x.type.shape) if a not in drop])
+
+
+def _ones(c: Context, x: Node) -> tuple[int, ...]:
+    """The axes of size 1. A size that data gives must not turn out to be 1: the result would have another rank."""
+    for d in x.type.shape:
+        if d != 1 and any(map(build.is_data, index.symbols([d]))):
+            c.require(build.with_scalar("ne", build.dimension(d, dt.i64), 1), "an axis of more than one element")
+    return tuple(a for a, d in enumerate(x.type.shape) if d == 1)
 
 
 def _squeeze_late(c: Context, x: Node, axes: Node) -> Node:
