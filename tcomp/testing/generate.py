@@ -30,7 +30,7 @@ from tcomp.ir.graph import Func
 from tcomp.ir.interp.graph import evaluate
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS, constant, parameter
-from tcomp.testing.makers import DTYPES, MAKERS, Pool
+from tcomp.testing.makers import DTYPES, MAKERS, Maker, Pool
 
 N, M = index.symbol("n"), index.symbol("m")
 LARGEST = {"n": 33, "m": 5}  # the sizes at which a program is tried while it grows; smaller ones take parts of these inputs
@@ -63,11 +63,17 @@ class Program:
         return [_part(_values(p, self.style, self.seed), p, sizes) for p in self.func.params]
 
 
-def generate(seed: int, steps: int = 7, style: str | None = None, dtypes: tuple[DType, ...] = DTYPES) -> Program:
-    """The program of this seed: about `steps` operations over values of these dtypes."""
+def generate(
+    seed: int,
+    steps: int = 7,
+    style: str | None = None,
+    dtypes: tuple[DType, ...] = DTYPES,
+    makers: tuple[Maker, ...] = MAKERS,
+) -> Program:
+    """The program of this seed: about `steps` operations, made by these makers, over values of these dtypes."""
     rng = random.Random(seed)
     chosen = style or rng.choice(("exact", "wild"))
-    growing = _Growing(rng, seed, chosen, dtypes)
+    growing = _Growing(rng, seed, chosen, dtypes, makers)
     for _ in range(60 * steps):
         if len(growing.made) >= steps:
             break
@@ -78,8 +84,8 @@ def generate(seed: int, steps: int = 7, style: str | None = None, dtypes: tuple[
 class _Growing:
     """A program in the making: the values so far, and what they are at the largest sizes."""
 
-    def __init__(self, rng: random.Random, seed: int, style: str, dtypes: tuple[DType, ...]) -> None:
-        self.rng, self.seed, self.style = rng, seed, style
+    def __init__(self, rng: random.Random, seed: int, style: str, dtypes: tuple[DType, ...], makers: tuple[Maker, ...]) -> None:
+        self.rng, self.seed, self.style, self.makers = rng, seed, style, makers
         self.values: dict[Node, np.ndarray] = {}
         self.approximate: set[Node] = set()
         self.made: list[Node] = []
@@ -102,7 +108,7 @@ class _Growing:
 
     def grow(self) -> None:
         """Try one more operation, with the helpers it needs (broadcasts, casts, positions)."""
-        maker = self.rng.choice(MAKERS)
+        maker = self.rng.choice(self.makers)
         try:
             new = maker(self.rng, self.pool)
         except (Error, ValueError, IndexError):  # operands that do not fit

@@ -20,6 +20,9 @@ from tcomp.ir.ops import MONOIDS, OPS, OpDef, apply, item
 INTEGERS: tuple[DType, ...] = (dt.i8, dt.i16, dt.i32, dt.i64, dt.u8, dt.u16, dt.u32, dt.u64)
 DTYPES: tuple[DType, ...] = (dt.bool_, *INTEGERS, dt.f16, dt.bf16, dt.f32, dt.f64)  # what is computed in
 POINTWISE = tuple(row for row in OPS.values() if row.kind == "pointwise" and row.name not in ("cast", "bitcast"))
+ARITHMETIC = tuple(
+    OPS[name] for name in ("add", "sub", "mul", "max", "min", "neg", "abs", "not", "and", "or", "lt", "eq", "where")
+)
 
 
 @dataclass(slots=True)
@@ -61,8 +64,17 @@ Maker = Callable[[random.Random, Pool], Node | None]
 
 
 def _pointwise(rng: random.Random, pool: Pool) -> Node:
+    return _one_of(POINTWISE, rng, pool)
+
+
+def _arithmetic(rng: random.Random, pool: Pool) -> Node:
+    """What programs are mostly made of."""
+    return _one_of(ARITHMETIC, rng, pool)
+
+
+def _one_of(rows: tuple[OpDef, ...], rng: random.Random, pool: Pool) -> Node:
     x = pool.pick()
-    row = rng.choice([row for row in POINTWISE if _takes(row, x)])
+    row = rng.choice([row for row in rows if _takes(row, x)])
     assert row.arity is not None
     operands = [x, *(pool.partner(x) for _ in range(row.arity - 1))]
     if row.name == "where":
@@ -327,6 +339,13 @@ def _combination(rng: random.Random, t: DType) -> str | None:
     return rng.choice((None, None, "add", "max", "min")) if t.kind != "bool" else None
 
 
+FAMILIES: dict[str, tuple[Maker, ...]] = {
+    "pointwise": (_arithmetic, _arithmetic, _arithmetic, _arithmetic, _pointwise, _cast),
+    "movement": (_transpose, _reshape, _reshape, _broadcast, _slice, _pad, _concat, _window, _iota),
+    "transpose": (_transpose,),
+    "reduction": (_reduce, _centred, _argreduce, _scan, _order),
+    "contraction": (_dot,),
+}
 MAKERS: tuple[Maker, ...] = (
     *(_pointwise,) * 8,
     *(_cast, _cast, _bitcast, _transpose, _transpose, _reshape, _reshape, _broadcast, _broadcast, _slice, _slice, _pad),

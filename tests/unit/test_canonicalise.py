@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from random_graphs import SIZES, M, N, check_same, module_of, random_module, results
+from random_graphs import SIZES, M, N, check_same, module_of, random_module, random_program, results
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
@@ -39,22 +39,24 @@ def ops(module: Module) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_random_graphs_keep_their_meaning_and_stay_once_canonical(seed: int):
-    before = random_module(seed, steps=16, families="ppppmmmmmrc")
+    program = random_program(seed, steps=16, families="ppppmmmmmrc")
+    before = random_module(program)
     after = canonicalise(before)
     assert canonicalise(after).func.results == after.func.results
     for sizes in SIZES:
-        check_same(before, after, sizes, seed, bitwise=True)
+        check_same(before, after, sizes, bitwise=True, program=program)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_decomposed_graphs_stay_decomposed(seed: int):
-    before = random_module(seed, families="pmmrc")
+    program = random_program(seed, families="pmmrc")
+    before = random_module(program)
     parts = decompose(canonicalise(before))
     after = canonicalise(parts)
     lasts = [(n["axes"], n.operands[0].type.rank - 1) for n in after.func.nodes() if n.op == "reduce"]
     assert all(axes == (last,) or last not in axes for axes, last in lasts)
     for sizes in SIZES:
-        check_same(before, after, sizes, seed)
+        check_same(before, after, sizes, program=program)
 
 
 # --- movements -------------------------------------------------------------------------------------

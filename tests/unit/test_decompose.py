@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from random_graphs import SIZES, N, check_same, module_of, random_module, results
+from random_graphs import SIZES, N, check_same, module_of, random_module, random_program, results
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
@@ -43,11 +43,12 @@ def is_canonical(n: Node) -> bool:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_random_graphs_keep_their_meaning_and_become_canonical(seed: int):
-    before = random_module(seed, families="pmrrcc")
+    program = random_program(seed, families="pmrrcc")
+    before = random_module(program)
     after = decompose(before)
     assert all(map(is_canonical, after.func.nodes()))
     for sizes in SIZES:
-        check_same(before, after, sizes, seed)
+        check_same(before, after, sizes, program=program)
 
 
 def x(*shape: object, dtype: dt.DType = dt.f32, name: str = "x") -> Node:

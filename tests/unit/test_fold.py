@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from random_graphs import SIZES, N, check_same, module_of, random_module, results
+from random_graphs import SIZES, N, check_same, module_of, random_module, random_program, results
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
@@ -29,10 +29,11 @@ def weights(*shape: int, dtype: type = np.float32) -> Node:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_random_graphs_keep_their_meaning(seed: int):
-    before = random_module(seed, families="ppmmtrc")
+    program = random_program(seed, families="ppmmtrc")
+    before = random_module(program)
     after = fold(before)
     for sizes in SIZES:
-        check_same(before, after, sizes, seed, bitwise=True)
+        check_same(before, after, sizes, bitwise=True, program=program)
 
 
 def test_moved_weights_are_constants():
