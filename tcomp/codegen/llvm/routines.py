@@ -1,7 +1,8 @@
 """`Call`: runtime routines, written as internal functions of the module.
 
 `sort` and `top_k` order one line (all else fixed) at a time: a bottom-up merge sort of positions, stable, by keys that stay where
-they are; NaN counts as larger than all else. Their memory is the heap's: without it the block ends with TC0606's status.
+they are; NaN counts as larger than all else. `top_k` of long lines gathers those that come before the last of the k best so far,
+and sorts whenever twice as many are together. Their memory is the heap's: without it the block ends with TC0606's status.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def call(w: Writer, s: Call) -> None:
     dtype: DType = w.window(source).buffer.dtype
     rank = w.window(source).rank
     axis = int(attrs.get("axis", -1)) % rank
-    name = _sorter(w, dtype, bool(attrs.get(flag, default)))
+    name = _routine(w, s.routine, dtype, bool(attrs.get(flag, default)))
     windows = (source, *s.outputs)
     starts = [address(w, access(w, n).buffer, access(w, n).base) for n in windows]
     _lines(w, windows, axis, [a for a in range(rank) if a != axis], starts, name)
@@ -76,29 +77,110 @@ def _line(w: Writer, windows: tuple[Node, ...], axis: int, pointers: list[str], 
 # --- the sorter of one line ----------------------------------------------------------------------------
 
 
-def _sorter(w: Writer, dtype: DType, descending: bool) -> str:
-    name = f"sort_{dtype}_{'down' if descending else 'up'}"
-    return w.b.module.helper(name, lambda: _sorter_text(w, name, dtype, descending))
+_LINE = "ptr %keys, i64 %step, ptr %values, i64 %value.step, ptr %places, i64 %place.step, i64 %n, i64 %kept"
+_FEW = 64  # positions are sorted together at least
 
 
-def _sorter_text(w: Writer, name: str, dtype: DType, descending: bool) -> str:
-    """(keys, their stride, values, stride, positions, stride, number of keys, number kept) -> status."""
+def _routine(w: Writer, routine: str, dtype: DType, descending: bool) -> str:
+    """The name of the function (keys, their stride, values, stride, positions, stride, number of keys, number kept) -> status."""
+    end = f"{dtype}_{'down' if descending else 'up'}"
+    order = w.b.module.helper(f"order_{end}", lambda: _order_text(w, f"order_{end}", dtype, descending))
+    sort = w.b.module.helper(f"sort_{end}", lambda: _sort_text(w, f"sort_{end}", dtype, order))
+    if routine == "sort":
+        return sort
+    return w.b.module.helper(f"select_{end}", lambda: _select_text(w, f"select_{end}", dtype, descending, (order, sort)))
+
+
+def _sort_text(w: Writer, name: str, dtype: DType, order: str) -> str:
     b = FunctionBuilder(w.b.module)
-    _allocate(b)
+    _allocate(b, "%n")
     _number_positions(b)
-    _merge_passes(b, Elements(b, 1, w.features), dtype, descending)
+    b.start("numbered")
+    b.effect(f"%from = call ptr {order}(ptr %keys, i64 %step, ptr %first, ptr %second, i64 %n)")
     _write_line(b, MEMORY[dtype.name], dtype.bytes)
-    places = "ptr %keys, i64 %step, ptr %values, i64 %value.step, ptr %places, i64 %place.step"
-    return f"define internal i64 @{name}({places}, i64 %n, i64 %kept) nounwind noinline {{\n{b.body()}\n}}"
+    return f"define internal i64 @{name}({_LINE}) nounwind noinline {{\n{b.body()}\n}}"
 
 
-def _allocate(b: FunctionBuilder) -> None:
-    """Two arrays of positions, %first and %second."""
+def _order_text(w: Writer, name: str, dtype: DType, descending: bool) -> str:
+    """(keys, stride, positions, room for as many, their number of at least 1) -> where they are in order: one of the two."""
+    b = FunctionBuilder(w.b.module)
+    b.branch("begin")
+    b.start("begin")
+    _merge_passes(b, Elements(b, 1, w.features), dtype, descending)
+    b.start("write")
+    b.effect("ret ptr %from")
+    places = "ptr %keys, i64 %step, ptr %first, ptr %second, i64 %n"
+    return f"define internal ptr @{name}({places}) nounwind noinline {{\n{b.body()}\n}}"
+
+
+def _select_text(w: Writer, name: str, dtype: DType, descending: bool, functions: tuple[str, str]) -> str:
+    """Positions whose key comes before the last of the best so far are put behind these; %room of them are sorted and cut."""
+    b, (order, sort) = FunctionBuilder(w.b.module), functions
+    e, element = Elements(b, 1, w.features), REGISTER[dtype.name]
+    b.module.declare("i64 @llvm.smax.i64(i64, i64)")
+    b.effect(f"%room = call i64 @llvm.smax.i64(i64 {b.value('shl i64 %kept, 1')}, i64 {_FEW})")
+    b.branch_if(b.value("icmp sge i64 %room, %n"), "short", "long")
+    b.start("short")
+    b.effect(f"%status = tail call i64 {sort}({_LINE})")
+    b.effect("ret i64 %status")
+    b.start("long")
+    _allocate(b, "%room")
+    b.start("number")
+    start = _key(b, e, dtype, "0")
+    b.branch("scan")
+    _scan(b, e, dtype, descending, element, start)
+    b.start("full.room")
+    b.effect(f"%sorted = call ptr {order}(ptr %keys, i64 %step, ptr %here, ptr %there, i64 %room)")
+    b.effect(f"%other = select i1 {b.value('icmp eq ptr %sorted, %here')}, ptr %there, ptr %here")
+    last = b.value(f"getelementptr i64, ptr %sorted, i64 {b.value('sub i64 %kept, 1')}")
+    b.effect(f"%limit.new = freeze {element} {_key(b, e, dtype, b.value(f'load i64, ptr {last}'))}")
+    b.branch("next")
+    _next(b, element)
+    b.start("scanned")
+    b.effect(f"%from = call ptr {order}(ptr %keys, i64 %step, ptr %here.next, ptr %there.next, i64 %count.next)")
+    _write_line(b, MEMORY[dtype.name], dtype.bytes)
+    return f"define internal i64 @{name}({_LINE}) nounwind noinline {{\n{b.body()}\n}}"
+
+
+def _scan(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool, element: str, start: str) -> None:
+    """One position: %count of them are in %here; %limit is the key to come before, once %cut."""
+    b.start("scan")
+    b.effect("%k = phi i64 [ 0, %number ], [ %k.next, %next ]")
+    b.effect("%count = phi i64 [ 0, %number ], [ %count.next, %next ]")
+    b.effect("%cut = phi i1 [ false, %number ], [ %cut.next, %next ]")
+    b.effect(f"%limit = phi {element} [ {start}, %number ], [ %limit.next, %next ]")
+    b.effect("%here = phi ptr [ %first, %number ], [ %here.next, %next ]")
+    b.effect("%there = phi ptr [ %second, %number ], [ %there.next, %next ]")
+    before = _before(b, e, dtype, _key(b, e, dtype, "%k"), "%limit", descending)
+    b.branch_if(b.value(f"or i1 {b.value('xor i1 %cut, true')}, {before}"), "take", "skip")
+    b.start("skip")
+    b.branch("next")
+    b.start("take")
+    b.effect(f"store i64 %k, ptr {b.value('getelementptr i64, ptr %here, i64 %count')}")
+    b.effect("%more = add i64 %count, 1")
+    b.branch_if(b.value("icmp eq i64 %more, %room"), "full.room", "taken")
+    b.start("taken")
+    b.branch("next")
+
+
+def _next(b: FunctionBuilder, element: str) -> None:
+    b.start("next")
+    b.effect("%count.next = phi i64 [ %count, %skip ], [ %more, %taken ], [ %kept, %full.room ]")
+    b.effect("%cut.next = phi i1 [ %cut, %skip ], [ %cut, %taken ], [ true, %full.room ]")
+    b.effect(f"%limit.next = phi {element} [ %limit, %skip ], [ %limit, %taken ], [ %limit.new, %full.room ]")
+    b.effect("%here.next = phi ptr [ %here, %skip ], [ %here, %taken ], [ %sorted, %full.room ]")
+    b.effect("%there.next = phi ptr [ %there, %skip ], [ %there, %taken ], [ %other, %full.room ]")
+    b.effect("%k.next = add i64 %k, 1")
+    b.branch_if(b.value("icmp slt i64 %k.next, %n"), "scan", "scanned")
+
+
+def _allocate(b: FunctionBuilder, count: str) -> None:
+    """Two arrays of so many positions, %first and %second."""
     b.branch_if(b.value("icmp slt i64 %kept, 1"), "nothing", "some")
     b.start("nothing")
     b.effect("ret i64 0")
     b.start("some")
-    bytes_needed = b.value("shl i64 %n, 4")
+    bytes_needed = b.value(f"shl i64 {count}, 4")
     b.module.declare("ptr @malloc(i64)")
     b.module.declare("void @free(ptr)")
     b.effect(f"%first = call ptr @malloc(i64 {bytes_needed})")
@@ -106,7 +188,7 @@ def _allocate(b: FunctionBuilder) -> None:
     b.start("full")
     b.effect(f"ret i64 {_NO_MEMORY}")
     b.start("ready")
-    b.effect("%second = getelementptr i64, ptr %first, i64 %n")
+    b.effect(f"%second = getelementptr i64, ptr %first, i64 {count}")
     b.branch("number")
 
 
@@ -115,15 +197,16 @@ def _number_positions(b: FunctionBuilder) -> None:
     b.effect("%k = phi i64 [ 0, %ready ], [ %k.next, %number ]")
     b.effect(f"store i64 %k, ptr {b.value('getelementptr i64, ptr %first, i64 %k')}")
     b.effect("%k.next = add i64 %k, 1")
-    b.branch_if(b.value("icmp slt i64 %k.next, %n"), "number", "pass")
+    b.branch_if(b.value("icmp slt i64 %k.next, %n"), "number", "numbered")
 
 
 def _merge_passes(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool) -> None:
     """Runs of %width in %from become runs twice as long in %to, until one is left (in %from)."""
+    b.branch("pass")
     b.start("pass")
-    b.effect("%width = phi i64 [ 1, %number ], [ %double, %passed ]")
-    b.effect("%from = phi ptr [ %first, %number ], [ %to, %passed ]")
-    b.effect("%to = phi ptr [ %second, %number ], [ %from, %passed ]")
+    b.effect("%width = phi i64 [ 1, %begin ], [ %double, %passed ]")
+    b.effect("%from = phi ptr [ %first, %begin ], [ %to, %passed ]")
+    b.effect("%to = phi ptr [ %second, %begin ], [ %from, %passed ]")
     b.effect("%double = shl i64 %width, 1")
     b.branch_if(b.value("icmp slt i64 %width, %n"), "run", "write")
     b.start("run")
@@ -186,6 +269,7 @@ def _before(b: FunctionBuilder, e: Elements, dtype: DType, x: str, y: str, desce
 
 def _write_line(b: FunctionBuilder, element: str, size: int) -> None:
     """The first %kept values and positions."""
+    b.branch("write")
     b.start("write")
     b.branch("out")
     b.start("out")

@@ -87,14 +87,14 @@ def _limit(c: Context, most: Node | None) -> Dim:
 def _candidates(c: Context, scores: Node, least: Node | None) -> tuple[Node, Node, Dim]:
     """([rows, m] places in the order of their scores, whether each scores enough, m: the most that any row has)."""
     n = scores.type.shape[1]
-    best, order = (item(apply("sort", scores, axis=1, descending=True), k) for k in (0, 1))
     if least is None:
-        return order, full(True, dt.bool_, scores.type.shape), n
-    enough = apply("gt", best, broadcast(_scalar(least), best.type.shape, ()))
+        return item(apply("sort", scores, axis=1, descending=True), 1), full(True, dt.bool_, scores.type.shape), n
+    enough = apply("gt", scores, broadcast(_scalar(least), scores.type.shape, ()))
     counts = apply("reduce", cast(enough, dt.i64), monoid="add", axes=(1,))
     most = with_scalar("max", apply("reduce", counts, monoid="max", axes=(0,)), 0)
     m = c.sizes(reshape(most, (1,)), "the number of candidates", n if isinstance(n, int) else None)[0]
-    return build.take(order, 1, 0, m), build.take(enough, 1, 0, m), m
+    best, order = (item(apply("top_k", scores, k=m, axis=1, largest=True), k) for k in (0, 1))
+    return order, apply("gt", best, broadcast(_scalar(least), best.type.shape, ())), m
 
 
 def _suppressed(c: Context, order: Node, alive: Node, spans: Spans, threshold: Node, turns: Dim) -> tuple[Node, Node]:
