@@ -15,6 +15,7 @@ from tcomp import forks
 from tcomp.errors import Error
 from tcomp.frontend.jit import Options
 from tcomp.runtime import cache, executable, native
+from tcomp.runtime.containers import fitted
 from tcomp.runtime.executable import Executable
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Stages:
 def link(artifact: Artifact, elsewhere: bool = False) -> Executable:
     """The artifact as something that can be called in this process; one for another machine (`elsewhere`) says so when called."""
     native.start(lambda text: cache.code_for(cache.key("runtime", text, _host()), lambda: _code(text)))
-    return executable.link(artifact, lambda text: _assembly(text, artifact), elsewhere)
+    return fitted(executable.link(artifact, lambda text: _assembly(text, artifact), elsewhere))
 
 
 def check_options(options: Options) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.ir import index
+from tcomp.ir.artifact import Container
 from tcomp.ir.dtype import DType, to_numpy
 from tcomp.ir.loc import Locs
 from tcomp.ir.node import Dim, Node, walk
@@ -32,6 +33,7 @@ class Func:
 
     defaults: constants of parameters that a caller may leave out (ONNX's overridable initializers).
     sizes: symbols whose values are data: the last results, one i64 for each, in order; a value may depend on earlier ones.
+    containers: of parameters and results, what they are parts of, where a caller sees sequences or optionals.
     account: of its symbolic dimensions, what became of each, and why. others: the same function for calls with sizes that this
     one does not take, in the order in which they are tried.
     """
@@ -43,6 +45,7 @@ class Func:
     locs: Locs = field(default_factory=Locs)
     defaults: tuple[tuple[str, np.ndarray], ...] = ()
     sizes: tuple[Node, ...] = ()
+    containers: tuple[Container, ...] = ()
     account: tuple[Fate, ...] = ()
     others: tuple[Func, ...] = ()
 

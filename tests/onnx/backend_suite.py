@@ -36,7 +36,8 @@ class Compiled(BackendRep):
         self.executable = executable
 
     def run(self, inputs, **kwargs):
-        given = {port.name: np.asarray(x) for port, x in zip(self.executable.inputs, inputs) if x is not None}
+        pairs = list(zip(self.executable.inputs, inputs))
+        given = {p.name: x if " of " in p.dtype else np.asarray(x) for p, x in pairs if x is not None or "optional" in p.dtype}
         results = self.executable.run(given)
         return [results[port.name] for port in self.executable.outputs]
 

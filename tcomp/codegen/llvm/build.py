@@ -57,6 +57,7 @@ def build(
         nodes=code.nodes,
         defaults=tuple((name, _default(name)) for name, _ in defaults),
         flops=operations if isinstance(operations, int) else 0,
+        containers=program.func.containers if program.func is not None else (),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
+from tcomp.frontend import meetings
 from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_activation,
     ops_boxes,
@@ -48,6 +49,7 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     ops_resize,
     ops_rnn,
     ops_sample,
+    ops_sequence,
     ops_shape,
     ops_signal,
     ops_slice,
@@ -58,9 +60,10 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     schemas,
 )
 from tcomp.frontend.onnx.build import Equal
+from tcomp.frontend.onnx.containers import Value, parts, rebuilt
 from tcomp.frontend.onnx.facts import Facts
 from tcomp.frontend.onnx.protos import text
-from tcomp.frontend.onnx.registry import Context, Value
+from tcomp.frontend.onnx.registry import Context
 from tcomp.ir.loc import Loc, Locs
 from tcomp.ir.node import Node
 from tcomp.ir.ops import constant
@@ -107,12 +110,14 @@ class Importer:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Error("TC0202", f"functions or subgraphs {MAX_DEPTH} deep are not supported", place=scope.path)
-        for position, node in enumerate(nodes):
-            self._count += 1
-            if self._count > MAX_NODES:
-                raise Error("TC0202", f"a model of more than {MAX_NODES} nodes is not supported", place=scope.path)
-            self._node(node, position, scope)
-        self._depth -= 1
+        try:
+            for position, node in enumerate(nodes):
+                self._count += 1
+                if self._count > MAX_NODES:
+                    raise Error("TC0202", f"a model of more than {MAX_NODES} nodes is not supported", place=scope.path)
+                self._node(node, position, scope)
+        finally:
+            self._depth -= 1
 
     def _node(self, node: Any, position: int, scope: Scope) -> None:
         name = text(node.name) or f"{text(node.op_type)}#{position}"
@@ -146,10 +151,11 @@ class Importer:
             raise Error("TC0203", f"{text(node.op_type)} has {len(node.output)} results", f"at most {len(results)}")
 
     def _settled(self, value: Value, loc: Loc) -> Value:
-        if isinstance(value, tuple):
-            return tuple(self._settled(v, loc) for v in value)
-        if value is None:
-            return None
+        if not isinstance(value, Node):
+            return rebuilt(value, iter([self._tensor(v, loc) for v in parts(value)]))
+        return self._tensor(value, loc)
+
+    def _tensor(self, value: Node, loc: Loc) -> Node:
         found = self.facts.settle(value)
         self.locs.add(found, loc)
         return found
@@ -211,7 +217,10 @@ class Importer:
         scope = Scope(f"{path}.{text(graph.name)}", outer.opsets, outer, {}, outer.attributes)
         self.enter(graph, scope)
         scope.values.update(zip((text(p.name) for p in graph.input), values))
+        noted = meetings.noted() or meetings.Meetings()
+        noted.branches += 1
         self.body(graph.node, scope)
+        noted.branches -= 1
         return [scope.find(text(o.name)) for o in graph.output]
 
     def enter(self, graph: Any, scope: Scope) -> None:

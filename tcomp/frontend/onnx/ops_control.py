@@ -1,22 +1,23 @@
-"""Control flow and containers.
+"""Control flow.
 
 A branch whose condition is known is inlined; under others both are computed where that is next to nothing, else `cond` picks one.
-Loops and scans become `loop`, or are unrolled where they have few steps or carry what a `loop` cannot. Sequences and optionals
-are tuples and None of the importer, never values of the GRAPH.
+Loops and scans become `loop`, or are unrolled where they have few steps or carry what a `loop` cannot. Of sequences and optionals
+they see the tensors that these are made of (`containers.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from tcomp.errors import Error
 from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import Equal, unify
-from tcomp.frontend.onnx.registry import Context, Value, operator
+from tcomp.frontend.onnx.containers import TensorList, Value, is_container, of_one_structure, parts, rebuilt, towards
+from tcomp.frontend.onnx.ops_sequence import stacked
+from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
@@ -26,7 +27,9 @@ from tcomp.ir.ops.control import differing
 from tcomp.ir.ops.table import MOVEMENT, OPS, POINTWISE, SOURCE
 
 MAX_STEPS = 256  # of an unrolled loop
+MOST_STRUCTURES = 4  # that a carried sequence or optional goes through until it stays what it is
 FEW_STEPS = 2  # are unrolled
+KNOWN_STEPS = 32  # are unrolled where sequences are carried: their lengths stay known
 NO_LIMIT = 1 << 31  # steps that no loop makes: exporters write the largest number where only a condition ends it
 CHEAP = 8  # operations of both branches of a choice that are computed in any case
 
@@ -38,21 +41,33 @@ def if_(c: Context, condition: Node) -> tuple[Value, ...]:
         return tuple(c.branch(c.graph("then_branch" if known.reshape(()) else "else_branch"), ()))
     before, count = c.facts.seen(), len(c.facts.sizes)
     try:
-        sides = [c.branch(c.graph(name), ()) for name in ("then_branch", "else_branch")]
+        imported = [(c.branch(c.graph(name), ()), c.facts.forget(count)) for name in ("then_branch", "else_branch")]
     except Equal as found:
         if isinstance(found.other, Node) and found.other.op == "sym":
             raise  # two dimensions that one branch needs to be equal are meant to be, whatever the condition
         raise c.unsupported(f"branches that only work where {found}, under a condition that depends on the inputs") from found
+    sides, local = [side for side, _ in imported], [sizes for _, sizes in imported]
     if len(sides[0]) != len(sides[1]):
         raise c.broken(f"branches of {len(sides[0])} and {len(sides[1])} results", "equal numbers")
-    then, orelse = (_tensors(c, side) for side in sides)
+    both = [of_one_structure(a, b) for a, b in zip(*sides)]
+    matched = [pair for pair in both if pair is not None]
+    if len(matched) < len(both):
+        return tuple(_assumed(c, condition, v) for v in _tensors(c, sides[0]))
+    like = [pair[0] for pair in matched]
+    then, orelse = (parts(tuple(pair[k] for pair in matched)) for k in (0, 1))
+    tensors = iter(_picked(c, reshape(condition, ()), (then, orelse), before, local))
+    return tuple(rebuilt(v, tensors) for v in like)
+
+
+def _picked(
+    c: Context, flag: Node, sides: tuple[list[Node], list[Node]], before: frozenset[Node], local: Sequence[regions.Found]
+) -> tuple[Node, ...]:
+    """The tensors of one side. before: what was there before the sides were imported; local: the sizes of each."""
+    then, orelse = sides
     pairs = differing([x.type for x in then], [x.type for x in orelse])
-    if pairs is None:
-        return tuple(_assumed(c, condition, v) for v in then)
-    flag = reshape(condition, ())
-    if not pairs and len(c.facts.sizes) == count and _is_cheap([*then, *orelse], before):
+    if not pairs and not any(local) and _is_cheap([*then, *orelse], before):
         return tuple(apply("where", broadcast(flag, a.type.shape, ()), a, b) for a, b in zip(then, orelse))
-    return regions.cond(c, flag, then, orelse, before, count)
+    return regions.cond(c, flag, then, orelse, before, local)
 
 
 def _assumed(c: Context, condition: Node, x: Node) -> Node:
@@ -66,10 +81,10 @@ def _assumed(c: Context, condition: Node, x: Node) -> Node:
 
 
 def _tensors(c: Context, values: Sequence[Value]) -> list[Node]:
-    """Values that control flow picks or carries at run time."""
+    """Values that are tensors."""
     found = [v for v in values if isinstance(v, Node)]
     if len(found) < len(values):
-        raise c.unsupported("sequences under a condition that depends on the inputs")
+        raise c.unsupported("sequences or optionals where a loop collects or decides")
     return found
 
 
@@ -88,8 +103,13 @@ def loop(c: Context, count: Node | None = None, condition: Node | None = None, *
     if isinstance(steps, int) and steps >= NO_LIMIT:
         count = steps = None
     known = len(c.facts.sizes)
-    if isinstance(steps, int) and 0 < steps <= FEW_STEPS:
-        return _unrolled(c, steps, condition, carried)
+    if isinstance(steps, int) and 0 < steps <= (KNOWN_STEPS if any(map(is_container, carried)) else FEW_STEPS):
+        try:
+            return _unrolled(c, steps, condition, carried)
+        except Error as fault:
+            if fault.code != "TC0202":
+                raise
+            c.facts.forget(known)
     try:
         return _looped(c, count, steps, condition, carried)
     except Error as fault:
@@ -110,15 +130,70 @@ Turn = Callable[
 def _looped(
     c: Context, count: Node | None, steps: Dim | None, condition: Node | None, carried: Sequence[Value]
 ) -> tuple[Value, ...]:
-    start, body = _tensors(c, carried), c.graph("body")
+    body = c.graph("body")
+
+    def step(counter: Node, values: Sequence[Value]) -> list[Value]:
+        return _guarded(c, body, (build.dimension(counter, dt.i64), full(True, dt.bool_), *values), counter)
+
+    like = _carried(c, carried, lambda values: step(c.facts.counter(steps), values)[1:])
 
     def turn(counter: Node, values: tuple[Node, ...]) -> list[Node]:
-        inputs = (build.dimension(counter, dt.i64), full(True, dt.bool_), *values)
-        going, *results = _tensors(c, _guarded(c, body, inputs, counter))
+        going, *results = step(counter, _values(like, iter(values)))
+        kept = [_as(c, v, r) for v, r in zip(like, results)]
+        return _tensors(c, [going, *parts(tuple(kept)), *results[len(like) :]])
+
+    def flagged(counter: Node, values: tuple[Node, ...]) -> list[Node]:
+        going, *results = turn(counter, values)
         return [reshape(going, ()), *results]
 
-    known, lines = len(c.facts.sizes), len(body.output) - 1 - len(start)
-    ending = _Ending(count, steps, condition)
+    start, lines = parts(tuple(like)), len(body.output) - 1 - len(like)
+    found = iter(_collecting(c, _Ending(count, steps, condition), start, lines, flagged))
+    return (*_values(like, found), *found)
+
+
+def _carried(c: Context, start: Sequence[Value], trial: Callable[[Sequence[Value]], Sequence[Value]]) -> list[Value]:
+    """What a loop begins with, in the structure that it has after a turn."""
+    like = list(start)
+    for _ in range(MOST_STRUCTURES if any(map(is_container, start)) else 0):
+        new = [_towards(c, a, b) for a, b in zip(like, _tried(c, partial(trial, like)))]
+        if list(map(_outline, new)) == list(map(_outline, like)):
+            return new
+        like = new
+    return like
+
+
+def _outline(v: Value) -> object:
+    """The structure of a value, to compare."""
+    if isinstance(v, tuple):
+        return tuple(map(_outline, v))
+    return (type(v), [x.type.rank for x in parts(v)], v.rank if isinstance(v, TensorList) else None)
+
+
+def _towards(c: Context, start: Value, found: Value) -> Value:
+    """The start of a carried value in the structure of what a turn made of it."""
+    new = towards(start, found)
+    if new is None:
+        raise c.unsupported("a carried sequence or optional whose tensors change their rank or element type")
+    return new
+
+
+def _as(c: Context, like: Value, v: Value) -> Value:
+    """A carried value in the structure that it has in every turn."""
+    if isinstance(like, Node) and isinstance(v, Node):
+        return v
+    both = of_one_structure(like, v)
+    if both is None or _outline(both[0]) != _outline(like):
+        raise c.unsupported("a carried sequence or optional that changes its structure")
+    return both[1]
+
+
+def _values(like: Sequence[Value], tensors: Iterator[Node]) -> list[Value]:
+    return [rebuilt(v, tensors) for v in like]
+
+
+def _collecting(c: Context, ending: _Ending, start: Sequence[Node], lines: int, turn: Turn) -> tuple[Node, ...]:
+    """The loop on tensors; what it collects is appended to what it carries where its size is known only in a turn."""
+    known, count, steps = len(c.facts.sizes), ending.count, ending.steps
     if not lines or count is not None:
         try:
             return _ended(c, ending, start, lines, turn)
@@ -138,7 +213,7 @@ class _Ending:
     condition: Node | None
 
 
-def _ended(c: Context, ending: _Ending, start: Sequence[Node], lines: int, turn: Turn) -> tuple[Value, ...]:
+def _ended(c: Context, ending: _Ending, start: Sequence[Node], lines: int, turn: Turn) -> tuple[Node, ...]:
     """The loop; lines: how many values it collects."""
     steps, condition = ending.steps, ending.condition
     limit, extent = None, None if steps is None else index.maximum(steps, 0)
@@ -186,7 +261,7 @@ def _appending(turn: Turn, carried: int) -> Turn:
     return appended
 
 
-def _tried(c: Context, turn: Callable[[], list[Node]]) -> list[Node]:
+def _tried(c: Context, turn: Callable[[], Sequence[Any]]) -> Sequence[Any]:
     """The results of a body on what a loop begins with, to see what they are; nothing of it is kept."""
     count, required = len(c.facts.sizes), set(c.facts.required)
     try:
@@ -238,7 +313,7 @@ def _unrolled(c: Context, limit: Dim | None, condition: Node | None, carried: Se
         for line, v in zip(scanned, results[1 + len(carried) :]):
             line.append(v)
         step += 1
-    return (*state, *(_stacked(c, line, 0) for line in scanned))
+    return (*state, *(stacked(c, line, 0) for line in scanned))
 
 
 def _holds(c: Context, condition: Value) -> bool:
@@ -246,19 +321,6 @@ def _holds(c: Context, condition: Value) -> bool:
         return True
     assert isinstance(condition, Node)
     return bool(c.require_constant(condition, "whether the loop goes on").reshape(()))
-
-
-def _stacked(c: Context, parts: Sequence[Value], axis: int) -> Node:
-    """Tensors of one type side by side along a new axis."""
-    if not parts:
-        raise c.unsupported("results collected by a loop of no steps")
-    lines = []
-    for p in parts:
-        if not isinstance(p, Node):
-            raise c.unsupported("sequences collected by a loop")
-        at = c.axis(axis, p.type.rank + 1)
-        lines.append(reshape(p, (*p.type.shape[:at], 1, *p.type.shape[at:])))
-    return build.concat(lines, c.axis(axis, lines[0].type.rank))
 
 
 @operator("Scan", since=9)
@@ -323,82 +385,3 @@ def _moved(c: Context, x: Node, axis: int) -> Node:
 def _place(x: Node, axis: int, at: Dim) -> Node:
     part = build.take(x, axis, at, 1)
     return reshape(part, (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
-
-
-def _index(c: Context, position: Node | None, size: int, default: int) -> int:
-    if position is None:
-        return default
-    at = int(c.require_constant(position, "the position in a sequence").reshape(()))
-    if not -size <= at <= size:
-        raise c.broken(f"position {at} of a sequence of {size}", "one inside")
-    return at + size if at < 0 else at
-
-
-@operator("SequenceEmpty", since=11)
-def sequence_empty(c: Context) -> tuple[Value, ...]:
-    return ((),)
-
-
-@operator("SequenceConstruct", since=11)
-def sequence_construct(c: Context, *xs: Node) -> tuple[Value, ...]:
-    return (xs,)
-
-
-@operator("SequenceAt", since=11)
-def sequence_at(c: Context, s: tuple[Any, ...], position: Node) -> tuple[Value, ...]:
-    return (s[_index(c, position, len(s), 0)],)
-
-
-@operator("SequenceInsert", since=11)
-def sequence_insert(c: Context, s: tuple[Any, ...], x: Node, position: Node | None = None) -> tuple[Value, ...]:
-    at = _index(c, position, len(s), len(s))
-    return ((*s[:at], x, *s[at:]),)
-
-
-@operator("SequenceErase", since=11)
-def sequence_erase(c: Context, s: tuple[Any, ...], position: Node | None = None) -> tuple[Value, ...]:
-    at = _index(c, position, len(s), len(s) - 1)
-    return ((*s[:at], *s[at + 1 :]),)
-
-
-@operator("SequenceLength", since=11)
-def sequence_length(c: Context, s: tuple[Any, ...]) -> Node:
-    return build.dimension(len(s), dt.i64)
-
-
-@operator("ConcatFromSequence", since=11)
-def concat_from_sequence(c: Context, s: tuple[Any, ...]) -> Node:
-    if c.integer("new_axis", 0):
-        return _stacked(c, s, c.integer("axis"))
-    return build.concat(s, c.axis(c.integer("axis"), s[0].type.rank))
-
-
-@operator("SplitToSequence", since=11)
-def split_to_sequence(c: Context, x: Node, split: Node | None = None) -> tuple[Value, ...]:
-    axis = c.axis(c.integer("axis", 0), x.type.rank)
-    size = x.type.shape[axis]
-    if not isinstance(size, int):
-        raise c.unsupported("a sequence of a length that is not known")
-    known = np.ones(size, int) if split is None else c.require_constant(split, "the list of sizes")
-    if known.ndim == 0:
-        step = max(1, int(known))
-        known = np.array([min(step, size - b) for b in range(0, size, step)], int)
-    if int(known.sum()) != size or (known < 0).any():
-        raise c.broken(f"parts {known.tolist()} of {size}", "parts that add up")
-    ends = known.cumsum()
-    parts = tuple(build.take(x, axis, int(e - n), int(n)) for e, n in zip(ends, known))
-    if split is None and not c.integer("keepdims", 1):
-        parts = tuple(reshape(p, (*x.type.shape[:axis], *x.type.shape[axis + 1 :])) for p in parts)
-    return (parts,)
-
-
-@operator("Optional", "OptionalGetElement", since=15)
-def optional(c: Context, x: Value = None) -> tuple[Value, ...]:
-    if x is None:
-        raise c.unsupported("an empty optional")
-    return (x,)
-
-
-@operator("OptionalHasElement", since=15)
-def optional_has_element(c: Context, x: Value = None) -> Node:
-    return full(x is not None, dt.bool_)

@@ -6,6 +6,7 @@ import numpy as np
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import aligned, pointwise, scalar, with_scalar
+from tcomp.frontend.onnx.containers import Value
 from tcomp.frontend.onnx.narrow import converted
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
@@ -25,8 +26,8 @@ for _onnx, _op in {
 
 
 @operator("Identity")
-def identity(c: Context, x: Node) -> Node:
-    return x
+def identity(c: Context, x: Value) -> tuple[Value, ...]:
+    return (x,)
 
 
 @operator("Reciprocal")

@@ -144,7 +144,7 @@ def _mixture(c: Context, x: Node, logits: Node, mixing: Node | None, layers: Seq
         part = apply("mul", out, broadcast(share, shape, (0,)))
         part = apply("where", broadcast(mine, shape, (0,)), part, full(0, dt.f32, shape))
         any_ = apply("reduce", mine, monoid="or", axes=(0,))
-        return regions.cond(any_, [apply("add", total, part)], [total], outside)
+        return regions.cond(c, any_, [apply("add", total, part)], [total], outside)
 
     (total,) = regions.loop(c, (full(0, dt.f32, flat.type.shape),), experts, turn)
     return cast(reshape(total, x.type.shape), x.type.dtype)

@@ -23,11 +23,11 @@ from tcomp.frontend.onnx import protos, regions, schemas
 from tcomp.frontend.onnx.build import Equal
 from tcomp.frontend.onnx.facts import Facts, Frozen
 from tcomp.frontend.onnx.importer import Importer, Scope
+from tcomp.frontend.onnx.ports import input_of, output_of
 from tcomp.frontend.onnx.protos import text
 from tcomp.ir import index
 from tcomp.ir.graph import Fate, Func
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import parameter
 from tcomp.ir.types import Size, Sizes
 
 _ATTEMPTS = 256
@@ -112,40 +112,26 @@ class _Model:
             self.weights.update((n, v) for n, v in scope.values.items() if isinstance(v, Node))
         scope.values.update((n, importer.facts.settle(w)) for n, w in self.weights.items())
         defaults = tuple((n, self.weights[n]["value"].array) for n in self.weights if n in self.overridable)
-        params = tuple(self._parameter(p) for p in self.inputs)
+        read = [input_of(p, self.symbols.dim, self.symbols.fresh) for p in self.inputs]
+        params = tuple(n for found, _, _ in read for n in found)
         for p, (_, array) in ((p, d) for p in params for d in defaults if d[0] == p["name"]):
             self._check_default(p, array)
-        scope.values.update((p["name"], importer.facts.settle(p)) for p in params)
+        for p in params:
+            importer.facts.settle(p)
+        scope.values.update((text(p.name), value) for p, (_, value, _) in zip(self.inputs, read))
         importer.body(self.graph.node, scope)
-        results = [self._result(o, scope) for o in self.graph.output]
-        names = tuple(text(o.name) for o in self.graph.output)
-        func = Func(name if not name[0].isdigit() else f"_{name}", params, tuple(results), names, importer.locs, defaults)
+        written = [output_of(o, scope.find(text(o.name))) for o in self.graph.output]
+        results = tuple(importer.facts.settle(r) for found, _, _ in written for r in found)
+        names = tuple(n for _, found, _ in written for n in found)
+        func = Func(name if not name[0].isdigit() else f"_{name}", params, results, names, importer.locs, defaults)
+        func = replace(func, containers=tuple(c for part in (*read, *written) for c in part[2]))
         return _with_sizes(func, importer.facts.sizes, importer.facts.required)
-
-    def _parameter(self, p: Any) -> Node:
-        name = text(p.name)
-        what = f"input '{name}'"
-        if p.type.WhichOneof("value") != "tensor_type":
-            raise Error("TC0202", f"{what} of kind {p.type.WhichOneof('value')} is not supported", "a tensor", place=what)
-        tensor = p.type.tensor_type
-        if not tensor.HasField("shape"):
-            raise Error("TC0202", f"{what} of unknown rank is not supported", "a shape", place=what)
-        dtype = protos.element_type(tensor.elem_type, what)
-        shape = tuple(self.symbols.dim(name, k, d) for k, d in enumerate(tensor.shape.dim))
-        protos.shape_of((d for d in shape if isinstance(d, int)), dtype, what)
-        return parameter(name, dtype, shape)
 
     def _check_default(self, p: Node, array: np.ndarray) -> None:
         shape = p.type.shape
         fits = len(shape) == array.ndim and all(isinstance(d, Node) or d == n for d, n in zip(shape, array.shape))
         if not fits:
             raise Error("TC0203", f"the default of input '{p['name']}' has shape {array.shape}", str(p.type))
-
-    def _result(self, o: Any, scope: Scope) -> Node:
-        value = scope.find(text(o.name))
-        if not isinstance(value, Node):
-            raise Error("TC0202", f"output '{text(o.name)}' that is no tensor is not supported")
-        return value
 
 
 def _with_sizes(func: Func, sizes: Mapping[Node, Node], required: Set[Node]) -> Func:
@@ -202,7 +188,14 @@ class _Symbols:
         given = self._given.get(name)
         if isinstance(given, int):
             return given
-        symbol: Dim = index.symbol(self._name(name or f"{owner}.{axis}"), *_facts(given))
+        return self._now(index.symbol(self._name(name or f"{owner}.{axis}"), *_facts(given)))
+
+    def fresh(self, name: str) -> Dim:
+        """A symbol that no dimension of the file names."""
+        return self._now(index.symbol(self._name(name), 0))
+
+    def _now(self, symbol: Dim) -> Dim:
+        """What a symbol has become."""
         for _ in range(len(self._fixed) + 1):
             symbol = index.substitute(symbol, self._fixed)
         return symbol

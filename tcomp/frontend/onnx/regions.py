@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tcomp.errors import Error
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.registry import Context
 from tcomp.ir import dtype as dt
@@ -29,8 +30,11 @@ Body = Callable[[Node, tuple[Node, ...]], Sequence[Node]]
 MOST_TRIES = 16  # to find out which dimensions of carried values change
 
 
-class Changing(Exception):
+class Changing(Error):
     """Values that a loop collects have sizes that are known only in a turn: they have to be appended to what is carried."""
+
+    def __init__(self) -> None:
+        super().__init__("TC0202", "values collected by a loop whose sizes are known only in a turn are not supported")
 
 
 def needed_sizes(results: Sequence[Node], sizes: Found, required: Collection[Node]) -> list[tuple[Node, Node]]:
@@ -48,29 +52,25 @@ def needed_sizes(results: Sequence[Node], sizes: Found, required: Collection[Nod
 
 
 def cond(
-    c: Context, pred: Node, then: Sequence[Node], orelse: Sequence[Node], before: frozenset[Node], count: int
-) -> tuple[Node, ...]:
+    c: Context, pred: Node, then: Sequence[Node], orelse: Sequence[Node], before: frozenset[Node],
+    found: Sequence[Found] = ((), ()),
+) -> tuple[Node, ...]:  # fmt: skip
     """The values of one side, computed only where `pred` says so. Their types are equal but for dimensions. before: the nodes
-    that are computed in any case; count: how many sizes were known before the sides were imported."""
-    local = {symbol: value for value, symbol in c.facts.forget(count)}
+    that are computed in any case; found: the sizes that are data of each side."""
+    local = {symbol for sizes in found for _, symbol in sizes}
     then, orelse = _made_equal(c, pred, then, orelse, local)
     pairs = differing([x.type for x in then], [x.type for x in orelse], local)
     assert pairs is not None, "sides of different ranks"
     sides = [(*side, *(build.dimension(p[k], dt.i64) for p in pairs)) for k, side in enumerate((then, orelse))]
-    found = [_closed_sizes(c, side, local) for side in sides]
-    roots = [r for side, sizes in zip(sides, found) for r in (*side, *(v for v, _ in sizes))]
+    needed = [needed_sizes(side, own, c.facts.required & {s for _, s in own}) for side, own in zip(sides, found)]
+    roots = [r for side, sizes in zip(sides, needed) for r in (*side, *(v for v, _ in sizes))]
     inside = _inside(roots, lambda n: n not in before, local)
     captures = _captures(roots, inside)
     one, two = (
-        canonical(captures, (*side, *(v for v, _ in sizes)), tuple(s for _, s in sizes)) for side, sizes in zip(sides, found)
+        canonical(captures, (*side, *(v for v, _ in sizes)), tuple(s for _, s in sizes)) for side, sizes in zip(sides, needed)
     )
     both = apply("cond", pred, *captures, then=one, orelse=two, **_gives(c, len(pairs)))
     return _given(c, both, len(then), len(then))
-
-
-def _closed_sizes(c: Context, results: Sequence[Node], local: dict[Node, Node]) -> list[tuple[Node, Node]]:
-    """The sizes of a region with these results."""
-    return needed_sizes(results, [(v, s) for s, v in local.items()], c.facts.required & local.keys())
 
 
 def _made_equal(
@@ -180,7 +180,7 @@ def _closed(
     n, lines = len(start), turn.results[len(start) :]
     own = {turn.counter, *local}
     if any(not own.isdisjoint(index.symbols(x.type.shape)) for x in lines):
-        raise Changing
+        raise Changing()
     firsts = [group[0] for group in places]
     ends = (build.dimension(turn.results[k].type.shape[a], dt.i64) for k, a in firsts)
     results = (*turn.results[:n], *ends, *lines)
@@ -238,7 +238,7 @@ def _dims(value: object) -> list[Dim]:
 def _may_fault(n: Node) -> bool:
     """Whether computing `n` where the program would not have could raise: positions from data, sizes that may contradict."""
     if n.op == "stretch":
-        return n.type.shape != n.operands[0].type.shape
+        return bool(n.type.shape != n.operands[0].type.shape)
     if n.op == "reshape":
         return index.product(n.type.shape) != index.product(n.operands[0].type.shape)
     return OPS[n.op].kind == INDEXING and n.op not in ("item", "sort", "top_k") and n.operands[1].op != "constant"

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tcomp.errors import Error
 from tcomp.frontend.onnx import protos
+from tcomp.frontend.onnx.containers import Value
 from tcomp.frontend.onnx.facts import Facts
 from tcomp.frontend.onnx.protos import text
 from tcomp.ir import dtype as dt
@@ -24,8 +25,6 @@ from tcomp.ir.graph import cast, reshape
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
 
-Items: TypeAlias = tuple[Any, ...]  # a sequence of tensors, whose length is known while importing
-Value: TypeAlias = Node | Items | None
 Handler = Callable[..., Any]
 F = TypeVar("F", bound=Handler)
 

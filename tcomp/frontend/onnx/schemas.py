@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tcomp.errors import Error
-from tcomp.frontend.onnx import protos
+from tcomp.frontend.onnx import containers, protos
 from tcomp.frontend.onnx.protos import text
 from tcomp.ir.node import Node
 from tcomp.ir.types import TensorType
@@ -110,9 +110,15 @@ def _version(schema: Any, opset: int) -> int:
 
 
 def _type_proto(value: Any) -> Any:
-    """The TypeProto of a tensor; empty where an operand is left out."""
+    """The TypeProto of a tensor or of a sequence; empty where an operand is left out."""
     import onnx
 
+    if containers.is_sequence(value):
+        kind = containers.kind_of(value)
+        if kind is None:
+            return onnx.TypeProto()
+        element = onnx.helper.make_tensor_type_proto(protos.NUMBERS[kind[0]], ["?"] * kind[1])
+        return onnx.helper.make_sequence_type_proto(element)
     if not isinstance(value, Node) or not isinstance(value.type, TensorType):
         return onnx.TypeProto()
     shape = [d if isinstance(d, int) else "?" for d in value.type.shape]
