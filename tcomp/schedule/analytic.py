@@ -116,8 +116,8 @@ def choose_cascade(p: CascadeProblem, machine: Machine) -> CascadeChoice:
 def why_apart(p: CascadeProblem, machine: Machine) -> str:
     """'' where one pass moves fewer bytes than a kernel for each product and for the reductions, else why it does not.
 
-    Apart, values of the domain's size are written (twice as dear as reading) and read between kernels, unless they stay in L2. In
-    one pass each block of rows reads the second factors again, unless these do."""
+    Apart, values of the domain's size are written (twice as dear as reading) and read between kernels, unless they stay in L2, or
+    those that lie in memory are read once more. In one pass each block of rows reads the second factors again, unless these do."""
     size = p.batch * p.rows * p.length * p.dtype.bytes
     row = p.length * p.dtype.bytes
     if not p.depths and not p.widths:
@@ -129,7 +129,8 @@ def why_apart(p: CascadeProblem, machine: Machine) -> str:
     shared = p.length * (sum(p.depths) + sum(p.widths)) * p.dtype.bytes
     blocks = _blocks(p) // p.batch
     again = (blocks - 1) * p.batch * shared if shared > machine.l2 // 2 else 0
-    moved = 3 * size * (len(p.depths) + (len(p.widths) > 0 and p.reductions > 0))
+    between = 1 if p.plain else 3
+    moved = size * (3 * len(p.depths) + between * (len(p.widths) > 0 and p.reductions > 0))
     if p.accumulators > p.reductions + len(p.widths) and p.widths:
         again += size * sum(p.widths) // COLUMNS
     return "" if again < moved else f"{blocks} blocks of rows would read {shared} bytes again each, to save moving {moved}"

@@ -85,7 +85,8 @@ class CascadeProblem:
 
     depths: inner axes of the products that stream; widths: columns of those that are reduced. direct: second factors lie along
     what streams; along: both factors lie along the inner axis. reductions: stages that are no products; accumulators: of all
-    stages, for each row. inner: columns of the products that first factors are computed from.
+    stages, for each row. inner: columns of the products that first factors are computed from. plain: what streams lies in memory,
+    whether products of it are apart or not.
     """
 
     batch: int
@@ -99,6 +100,7 @@ class CascadeProblem:
     reductions: int
     accumulators: int
     inner: tuple[int, ...] = ()
+    plain: bool = False
 
 
 def legal_cascade(choice: CascadeChoice, p: CascadeProblem, machine: Machine) -> bool:

@@ -75,7 +75,7 @@ class Refusal:
 
 
 def find(func: Func) -> tuple[tuple[Cascade, ...], tuple[Refusal, ...]]:
-    """All cascades of a function, disjoint, and the chains that are none."""
+    """All cascades of a function, and the chains that are none. A cascade may be a part of another one, or share a product with it."""
     search = _Search(func)
     found: list[Cascade] = []
     refused: list[Refusal] = []
@@ -128,7 +128,8 @@ class _Search:
             groups = [g for g in groups if g not in joined]
             groups.append(({n}.union(*(g[0] for g in joined)), shared.union(*(g[1] for g in joined))))
         chains = [sorted(g, key=self.order.__getitem__) for g in self._reading_together([g[0] for g in groups])]
-        return [c for c in chains if self._is_chain(c)]
+        beside = [[n for n in c if not _is_plain(n)] for c in chains if any(map(_is_plain, c))]  # should the whole not pay
+        return [c for c in (*chains, *beside) if c and self._is_chain(c)]
 
     def _reading_together(self, groups: list[set[Node]]) -> list[set[Node]]:
         """Groups without products that stream the same values are one, where nothing else is between them."""
@@ -145,13 +146,15 @@ class _Search:
         regions = [self.regions[n] for n in (*a, *b)]
         if any(r.products for r in regions) or len({domain_of(n) for n in (*a, *b)}) > 1:
             return False
+        if all(_is_plain(n) for n in (*a, *b)):
+            return False
         read = [set().union(*(self.regions[n].leaves for n in g)) for g in (a, b)]
         inside = set().union(a, b, *(r.work | r.moves for r in regions))
         return bool(read[0] & read[1]) and self._convex(inside)
 
     def _is_chain(self, stages: list[Node]) -> bool:
         regions = [self.regions[n] for n in stages]
-        return any(r.stages or r.products for r in regions)
+        return any(r.stages or r.products for r in regions) or (len(stages) > 1 and any(map(_is_plain, stages)))
 
     def _region(self, stage: Node, domain: Shape) -> _Region:
         region = _Region()
@@ -462,10 +465,18 @@ def domain_of(n: Node) -> Shape | None:
     if n.op == "reduce" and n["axes"] == (x.type.rank - 1,) and n["monoid"] in MONOIDS:
         return tuple(x.type.shape)
     base = streamed_operand(n)
-    if n.op == "dot" and n["contract"][0] == (x.type.rank - 1,) and OPS[base.op].kind == "pointwise":
+    if n.op == "dot" and n["contract"][0] == (x.type.rank - 1,) and base.op not in _NOT_STREAMED:
         lead = n["batch"][0] == tuple(range(len(n["batch"][0])))
         return tuple(base.type.shape) if lead else None
     return None
+
+
+_NOT_STREAMED = frozenset(["dot", "conv", "transpose", "broadcast", "constant", "iota"])  # as the first factor of a stage
+
+
+def _is_plain(n: Node) -> bool:
+    """Whether a product reads its first factor as it lies in memory: what is reduced beside it is not computed twice."""
+    return n.op == "dot" and not is_pointwise(streamed_operand(n))
 
 
 def streamed_operand(n: Node) -> Node:

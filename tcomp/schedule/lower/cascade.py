@@ -391,7 +391,13 @@ class _Columns:
 
     def _contribution(self, k: int, i: int, states: dict[Node, Node], corrected: Node) -> Node:
         stage = self.plan.cascade.stages[k]
-        element = self._element(self._unmasked(self.plan.elements[k][i]), states)
+        raw = self._unmasked(self.plan.elements[k][i])
+        found = self._swapped(raw, states)
+        alike = stage.monoid == "add" and (not found.type.shape or found.type.shape[0] == 1 != self.extents[0])
+        if not stage.is_product and raw.op == "full" and alike:
+            count = tile.position(self.columns, raw.type.dtype)
+            return tile.pointwise("add", corrected, tile.pointwise("mul", count, raw))
+        element = found if alike and stage.is_product else self._element(raw, found)
         if not stage.is_product:
             return tile.pointwise(stage.monoid, corrected, tile.reduce(stage.monoid, stretched(element, self.extents), 1))
         second = self.plan.seconds[k]
@@ -401,16 +407,30 @@ class _Columns:
         extents = (self.columns, second.width)
         right = whole_load(as_tile(second.element, values, extents), extents)
         row = self.plan.ctx.machine.intrinsic(stage.result.type.dtype)
+        if alike:
+            return tile.pointwise("add", corrected, self._column_sums(f"sums{k}_{i}", element, right, row.name))
         return tile.dot(self._tile(element), right, corrected, row.name)
+
+    def _column_sums(self, name: str, element: Node, right: Node, intrinsic: str) -> Node:
+        """What every row adds where an element is the same for all of them: one row's product."""
+        one = Let(f"row_{name}{self.tag}", stretched(element, (1, self.columns)), "stack", WIDE)
+        row = tile.ref(one.name, one.value.type)
+        product = tile.dot(row, right, tile.full(0, right.type.dtype), intrinsic)
+        sums = Let(f"{name}{self.tag}", product, space_of(product.type), By((1, self.plan.choice.result[1])))
+        self.step.body += [one, sums]
+        return tile.ref(sums.name, product.type)
 
     def _unmasked(self, e: Node) -> Node:
         """An element without the tests that hold in this loop, or with plain ones."""
         return swap(e, {m: tested if self.masked else m.operands[1] for m, tested in self.plan.masks.items()})
 
-    def _element(self, e: Node, states: Mapping[Node, Node]) -> Node:
-        """The tile of an element at these states: a name where a product needs it too."""
+    def _swapped(self, e: Node, states: Mapping[Node, Node]) -> Node:
+        """The tile of an element at these states."""
         near = {u: tile.expand(t, 1) if t.type.rank == 1 else t for u, t in (*states.items(), *self.given.items())}
-        found = swap(e, {**self.streamed, **near})
+        return swap(e, {**self.streamed, **near})
+
+    def _element(self, e: Node, found: Node) -> Node:
+        """The tile `found` of an element: a name where a product needs it too."""
         if found in self.kept:
             return self.kept[found]
         products = (k for k, s in enumerate(self.plan.cascade.stages) if s.is_product)
@@ -420,7 +440,8 @@ class _Columns:
 
     def _tile(self, e: Node) -> Node:
         """A named tile of rows by columns; the last one lies over the product it was computed from."""
-        if e.op == "ref" and e.type.shape == self.extents:
+        known = e.op == "ref" or (e.op == "load" and all(isinstance(d, int) for d in self.extents))
+        if known and e.type.shape == self.extents:
             return e
         if e not in self.kept:
             name = f"p{len(self.kept)}{self.tag}"

@@ -257,6 +257,7 @@ def problem_of(plan: Plan) -> CascadeProblem:
         sum(not s.is_product for s in c.stages),
         sum(len(s.basis) for s in c.stages),
         tuple(likely(p.type.shape[-1]) for p in c.inner),
+        all(b.op == "ref" for s in c.stages if s.is_product for b in s.basis),
     )
 
 
