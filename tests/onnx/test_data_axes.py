@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 from data_support import agree, program, shapes_of
+from onnx import helper as h
+from onnx_support import model
+
+import tcomp
 
 RNG = np.random.default_rng(5)
 
@@ -54,3 +58,10 @@ def test_no_axes_and_rank_0():
     agree(exe, unsqueezed, *({"x": one, "axes": np.array([a])} for a in (0, -1, 1)))
 
 
+def test_an_axis_of_one_element_that_only_the_data_knows_of():
+    """Without axes the rank of the result is what the sizes say: known while importing, so another one fails."""
+    nodes = [h.make_node("Reshape", ["x", "shape"], ["r"]), h.make_node("Squeeze", ["r"], ["y"], name="the node")]
+    exe = tcomp.compile(model(nodes, {"x": ("float32", ["n"]), "shape": ("int64", [2])}, ["y"]))
+    x = RNG.standard_normal(6).astype(np.float32)
+    agree(exe, lambda x, shape: None if 1 in shape else x.reshape(shape), *({"x": x, "shape": np.array(s)} for s in
+          ((2, 3), (6, 1), (1, 6))))  # fmt: skip
