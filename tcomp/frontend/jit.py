@@ -220,7 +220,8 @@ class Jit:
         """One line for each compiled program: its argument shapes, and why it is symbolic or not."""
         lines = []
         for family in self._families.values():
-            lines += [f"{_show(c.shapes)}: specialised" for c in family.exact.values()]
+            exact = enumerate(family.exact.values(), 1)
+            lines += [f"{_show(c.shapes)}: specialised{_counted(k)}" for k, c in exact]
             lines += [f"{_show(c.shapes)}: symbolic" for c in family.symbolic]
             lines += [f"specialised for every shape: {family.refused}"] if family.refused else []
         return lines
@@ -335,6 +336,11 @@ def _fields(options: Options) -> dict[str, Any]:
 
 def _same(a: Any, b: Any) -> bool:
     return a is b
+
+
+def _counted(k: int) -> str:
+    """Which of the signatures that get a program of their own the kth program is for."""
+    return f", signature {k} of {SPECIALISED}" if k <= SPECIALISED else ""
 
 
 def _show(shapes: Shapes) -> str:

@@ -68,7 +68,19 @@ def test_four_signatures_are_specialised_then_one_program_is_symbolic(compiler):
     symbolic = compiler.made[-1]
     assert [str(p.type) for p in symbolic.func.params] == ["f64[4, n0]", "f64[n0, 2]"]
     assert "symbolic" in symbolic.options.note
-    assert sum("symbolic" in line for line in f.programs()) == 1
+    assert f.programs() == [
+        *(f"[4, {n}], [{n}, 2]: specialised, signature {k} of 4" for k, n in enumerate(sizes[:4], 1)),
+        "[4, n0], [n0, 2]: symbolic",
+    ]
+
+
+def test_symbols_that_meet_are_equal_or_1(compiler):
+    """Sizes that varied apart from each other: the program for all of them broadcasts as each call says."""
+    f = jit(lambda x, y: x * y + x)
+    for n, m in ((2, 2), (3, 1), (1, 4), (5, 5), (6, 1), (1, 7), (8, 8), (0, 1), (1, 1)):
+        x, y = np.arange(3.0 * n).reshape(n, 3), np.arange(3.0 * m).reshape(m, 3) + 1
+        assert same(f(x, y), x * y + x)
+    assert len(compiler.made) == 5
 
 
 def test_a_symbol_stands_for_sizes_that_always_agreed(compiler):
