@@ -30,8 +30,8 @@ def _axes(c: Context, rank: int, axes: Node | None) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """Some axes of an operand, known or not. fold: (x, monoid) to x reduced over them; spread: (small, x) to what was reduced, over
-    all of x again; count: how many elements are reduced to one; none: whether there are no axes, and nothing is reduced."""
+    """Some axes of an operand, known or not. fold: (x, monoid) to x reduced over them; spread: (small, x) to what was reduced,
+    over all of x again; count: how many elements are reduced to one; none: whether there are no axes, and nothing is reduced."""
 
     fold: Callable[[Node, str], Node]
     spread: Callable[[Node, Node], Node]
@@ -54,8 +54,8 @@ def _along(shape: build.Shape, axes: tuple[int, ...]) -> Along:
 
 
 def _along_data(outer: build.Shape, inner: build.Shape) -> Along:
-    """Axes that are data, as `split_axes` gives their sizes, of an operand of shape (n_0, m_0, n_1, m_1, ..., d): its last axis is
-    whole, for work on rows is fast, and is split where little is left."""
+    """Axes that are data, as `split_axes` gives their sizes, of an operand of shape (n_0, m_0, n_1, m_1, ..., d): its last axis
+    is whole, for work on rows is fast, and is split where little is left."""
     rank = len(outer)
     odd, even = tuple(range(1, 2 * rank - 1, 2)), (*range(0, 2 * rank - 2, 2), 2 * rank - 2)
 
