@@ -21,7 +21,7 @@ from tcomp.schedule.lower.nest import blocks_of, counter, nest
 from tcomp.schedule.lower.packing import BLOCK, Source, pack_phase, packed, part_of, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
-from tcomp.schedule.lower.tiling import Tiling, domain_axes, strides, tiled
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled
 from tcomp.schedule.space import Problem, row_of
 
 RESULT = "product"  # the name that an epilogue knows the contraction's element by
@@ -147,18 +147,45 @@ class Plan:
         return self.dims[-1]
 
 
-# (batch positions, start of k, extent of k, start of n, extent of n) -> window [k, n] of the second operand
-RightReader = Callable[[tuple[Dim, ...], Dim, Dim, Dim, Dim], Node]
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the result: where in the batch, the first row and how many, the first column and how many."""
+
+    batch: tuple[Dim, ...]
+    i: Dim
+    rows: Dim
+    j: Dim
+    width: Dim
+
+    @property
+    def extents(self) -> tuple[Dim, Dim]:
+        return self.rows, self.width
+
+    @property
+    def row(self) -> Dim:
+        return index.add(self.i, tile.axis(0, self.rows))
+
+    @property
+    def column(self) -> Dim:
+        return index.add(self.j, tile.axis(1, self.width))
+
+    def window(self, out: Buffer) -> Node:
+        """The window of this part in a buffer that holds the whole result."""
+        return tile.load(out, (*self.batch, self.row, self.column), self.extents)
+
+
+# (block, start of k, extent of k) -> window [k, n] of the second operand
+RightReader = Callable[[Block, Dim, Dim], Node]
 
 
 def panel_reader(buffer: Buffer, columns: int, row: Intrinsic) -> RightReader:
     """Windows of a packed operand [..., panel, k, column], each element of it so many k as the row takes at once."""
 
-    def read(batch: tuple[Dim, ...], k: Dim, depth: Dim, n: Dim, width: Dim) -> Node:
-        column = index.add(n, tile.axis(1, width))
+    def read(block: Block, k: Dim, depth: Dim) -> Node:
         k, depth = index.floordiv(k, per_word(row)), index.ceildiv(depth, per_word(row))
-        at = (index.floordiv(column, columns), index.add(k, tile.axis(0, depth)), index.mod(column, columns))
-        return tile.load(buffer, (*(batch if buffer.rank == 3 + len(batch) else ()), *at), (depth, width))
+        at = (index.floordiv(block.column, columns), index.add(k, tile.axis(0, depth)), index.mod(block.column, columns))
+        batch = block.batch if buffer.rank == 3 + len(block.batch) else ()
+        return tile.load(buffer, (*batch, *at), (depth, block.width))
 
     return read
 
@@ -166,13 +193,7 @@ def panel_reader(buffer: Buffer, columns: int, row: Intrinsic) -> RightReader:
 def _expression_reader(plan: Plan, right: Node) -> RightReader:
     """Windows of the operand as it lies."""
     source = _source(plan, right)
-    return lambda batch, k, depth, n, width: source(
-        batch, index.add(k, tile.axis(0, depth)), index.add(n, tile.axis(1, width)), (depth, width)
-    )
-
-
-def _bind(dims: tuple[Dim, ...], at: tuple[Dim, ...]) -> dict[Node, Dim]:
-    return {a: p for a, p in zip(domain_axes(dims), at) if isinstance(a, Node)}
+    return lambda block, k, depth: source(block.batch, index.add(k, tile.axis(0, depth)), block.column, (depth, block.width))
 
 
 def _as_tile(e: Node, extents: tuple[Dim, ...]) -> Node:
@@ -201,7 +222,7 @@ def product_phase(plan: Plan, right: RightReader) -> Grid:
         loop = counter(f"l{axis.var['name']}", axis.extent)
         inner.append((loop, axis.var, index.minimum(index.add(axis.var, axis.step), axis.extent)))
         at.append(loop)
-    body = _block(plan, right, tuple(at), i_at, rows, j_at, width)
+    body = _block(plan, right, Block(tuple(at), i_at, rows, j_at, width))
     for loop, lo, hi in inner:
         body = (For(loop, lo, hi, 1, body),)
     axes = [*batch]
@@ -218,20 +239,17 @@ def _batch_step(plan: Plan) -> int:
     return max(1, min(likely(plan.dims[0]), 200_000 // max(1, 2 * work)))
 
 
-def _block(plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim) -> tuple[Stmt, ...]:
+def _block(plan: Plan, right: RightReader, block: Block) -> tuple[Stmt, ...]:
     """One block of the result: all of k at once, or in steps that meet in the output."""
     depth = plan.choice.block_depth
     if (isinstance(plan.k, int) and plan.k <= depth) or not _meets_in_output(plan):
-        return _stores(plan, _product(plan, right, batch, i, rows, j, width, 0, plan.k, _zero(plan)), batch, i, rows, j, width, 1)
+        return _stores(plan, block, _product(plan, right, block, (0, plan.k), _zero(plan)), 1)
     top = plan.k if isinstance(plan.k, int) else index.maximum(plan.k, 1)
     k = counter("k", top, depth)
-    part = part_of(plan.k, k, depth)
-    out = plan.epilogue.outputs[0]
-    before = _output_window(out, batch, i, rows, j, width)
-    started = tile.when(index.less(0, k), before, _zero(plan))
-    product = _product(plan, right, batch, i, rows, j, width, k, part, started)
+    started = tile.when(index.less(0, k), block.window(plan.epilogue.outputs[0]), _zero(plan))
+    product = _product(plan, right, block, (k, part_of(plan.k, k, depth)), started)
     last = index.less(index.sub(plan.k, 1), index.add(k, depth))
-    return (For(k, 0, top, depth, _stores(plan, product, batch, i, rows, j, width, last)),)
+    return (For(k, 0, top, depth, _stores(plan, block, product, last)),)
 
 
 def _meets_in_output(plan: Plan) -> bool:
@@ -243,33 +261,20 @@ def _zero(plan: Plan) -> Node:
     return tile.full(0, plan.row.c)
 
 
-def _product(
-    plan: Plan, right: RightReader, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim, k: Dim, depth: Dim, acc: Node
-) -> Node:
-    values = _bind(plan.dims, (*batch, index.add(i, tile.axis(0, rows)), 0, index.add(k, tile.axis(1, depth))))
-    left = _as_tile(tiled(plan.left, Tiling(values, (rows, depth), {})), (rows, depth))
-    return tile.dot(left, right(batch, k, depth, j, width), acc, plan.row.name, plan.choice.unroll)
+def _product(plan: Plan, right: RightReader, block: Block, part: tuple[Dim, Dim], acc: Node) -> Node:
+    """The product of one block over a part of k: where it starts, and its extent."""
+    k, depth = part
+    values = axis_values(plan.dims, (*block.batch, block.row, 0, index.add(k, tile.axis(1, depth))))
+    left = _as_tile(tiled(plan.left, Tiling(values, (block.rows, depth), {})), (block.rows, depth))
+    return tile.dot(left, right(block, k, depth), acc, plan.row.name, plan.choice.unroll)
 
 
-def _output_window(out: Buffer, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim) -> Node:
-    return tile.load(out, (*batch, index.add(i, tile.axis(0, rows)), index.add(j, tile.axis(1, width))), (rows, width))
-
-
-def _stores(
-    plan: Plan, product: Node, batch: tuple[Dim, ...], i: Dim, rows: Dim, j: Dim, width: Dim, last: Dim
-) -> tuple[Stmt, ...]:
+def _stores(plan: Plan, block: Block, product: Node, last: Dim) -> tuple[Stmt, ...]:
     """The store of one output with the product inside, or the product in a tile of its own and a store for each output."""
-    c, ep = plan.choice, plan.epilogue
-    values = _bind(plan.dims, (*batch, index.add(i, tile.axis(0, rows)), index.add(j, tile.axis(1, width)), 0))
-    t = Tiling(values, (rows, width), {RESULT: TileType(product.type.dtype, (rows, width))})
-    return stores_of(
-        ep,
-        t,
-        product,
-        By((c.rows, c.columns), "ij", spill=c.spill),
-        last,
-        lambda out: _output_window(out, batch, i, rows, j, width),
-    )
+    c = plan.choice
+    values = axis_values(plan.dims, (*block.batch, block.row, block.column, 0))
+    t = Tiling(values, block.extents, {RESULT: TileType(product.type.dtype, block.extents)})
+    return stores_of(plan.epilogue, t, product, By((c.rows, c.columns), "ij", spill=c.spill), last, block.window)
 
 
 def stores_of(ep: Epilogue, t: Tiling, product: Node, by: By, last: Dim, place: Callable[[Buffer], Node]) -> tuple[Stmt, ...]:
@@ -319,7 +324,7 @@ def _staged(left: Node, dims: tuple[Dim, ...], row: Intrinsic) -> tuple[Node, tu
 
     def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
         place = (*at, tile.axis(0, k))
-        value = tiled(left, Tiling(_bind(dims, (*at, 0, tile.axis(0, k))), (k,), {}))
+        value = tiled(left, Tiling(axis_values(dims, (*at, 0, tile.axis(0, k))), (k,), {}))
         return (Store(tile.load(rows, place, (k,)), value, By((4 * LANES,))),)
 
     return tile.load(rows, (*axes[:-2], axes[-1])), (nest(blocks_of(outer, likely(k), BLOCK), body, "s"),), (rows,)
@@ -329,7 +334,7 @@ def _source(plan: Plan, right: Node) -> Source:
     """Windows of the second operand as it lies."""
 
     def read(batch: tuple[Dim, ...], k: Dim, column: Dim, extents: tuple[Dim, Dim]) -> Node:
-        return _as_tile(tiled(right, Tiling(_bind(plan.dims, (*batch, 0, column, k)), extents, {})), extents)
+        return _as_tile(tiled(right, Tiling(axis_values(plan.dims, (*batch, 0, column, k)), extents, {})), extents)
 
     return read
 

@@ -65,9 +65,10 @@ def _mapped(name: str, group: Group, ctx: Context, reader: Reader) -> Lowered:
     shape = group.outputs[0].type.shape
     expressions = [reader.read(n, domain_axes(shape)) for n in group.outputs]
     c = collapse(shape, expressions)
-    outputs = [output_buffer(k, n, c.dims) for k, n in enumerate(group.outputs)]
+    outputs = tuple(output_buffer(k, n, c.dims) for k, n in enumerate(group.outputs))
     across = _transposed_axis(c)
-    grid = _map_across(c, outputs, across) if across is not None else _map_along(c, outputs)
+    made = _Map(c.dims, c.expressions, outputs)
+    grid = _map_across(made, across) if across is not None else _map_along(made)
     inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
     return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
 
@@ -86,13 +87,22 @@ def _transposed_axis(c: Collapsed) -> int | None:
     return None
 
 
-def _stores(c: Collapsed, outputs: Sequence[Buffer], t: Tiling, at: tuple[Dim, ...], by: By | None) -> tuple[Stmt, ...]:
-    """A store of each expression at position `at` of its output."""
-    return tuple(Store(tile.load(b, at, t.extents), tiled(e, t), by) for b, e in zip(outputs, c.expressions))
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """A map to emit: its domain, and the scalar expression of each output's element."""
 
+    dims: tuple[Dim, ...]
+    expressions: tuple[Node, ...]
+    outputs: tuple[Buffer, ...]
 
-def _values(c: Collapsed, at: Sequence[Dim]) -> dict[Node, Dim]:
-    return {a: p for a, p in zip(domain_axes(c.dims), at) if isinstance(a, Node)}
+    def stores(self, at: tuple[Dim, ...], extents: tuple[Dim, ...], by: By | None) -> tuple[Stmt, ...]:
+        """A store of each output, of a tile of these extents at this position."""
+        t = Tiling(axis_values(self.dims, at), extents, {})
+        return tuple(Store(tile.load(b, at, extents), tiled(e, t), by) for b, e in zip(self.outputs, self.expressions))
+
+    def row(self, at: tuple[Dim, ...], start: Dim, extent: Dim) -> tuple[Stmt, ...]:
+        """The stores of a part of one row."""
+        return self.stores((*at, index.add(start, tile.axis(0, extent))), (extent,), By((_lane_width(extent),)))
 
 
 def _lane_width(d: Dim) -> int:
@@ -100,43 +110,33 @@ def _lane_width(d: Dim) -> int:
     return min(WIDE, -(-d // LANES) * LANES) if isinstance(d, int) and d > 0 else WIDE
 
 
-def _map_along(c: Collapsed, outputs: Sequence[Buffer]) -> Grid:
+def _map_along(m: _Map) -> Grid:
     """Loops over the outer axes around lanes along the last."""
-    if not c.dims:
-        return Grid((), _stores(c, outputs, Tiling({}, (), {}), (), None))
-    *outer, last = c.dims
-    block = max(BLOCK, LANES)
-    if likely(last) <= 8 * block and outer:
-        return nest(blocks_of(outer, likely(last), block), lambda at: _row_of_stores(c, outputs, at, 0, last))
-    j = counter("j", last, block)
-    inner = nest(
-        [Axis(d, 1) for d in outer], lambda at: _row_of_stores(c, outputs, at, j, index.minimum(block, index.sub(last, j)))
-    )
-    return Grid((*inner.axes, GridAxis(j, last, block)), inner.body)
+    if not m.dims:
+        return Grid((), m.stores((), (), None))
+    *outer, last = m.dims
+    if likely(last) <= 8 * BLOCK and outer:
+        return nest(blocks_of(outer, likely(last), BLOCK), lambda at: m.row(at, 0, last))
+    j = counter("j", last, BLOCK)
+    inner = nest([Axis(d, 1) for d in outer], lambda at: m.row(at, j, index.minimum(BLOCK, index.sub(last, j))))
+    return Grid((*inner.axes, GridAxis(j, last, BLOCK)), inner.body)
 
 
-def _row_of_stores(c: Collapsed, outputs: Sequence[Buffer], at: tuple[Dim, ...], start: Dim, extent: Dim) -> tuple[Stmt, ...]:
-    place = (*at, index.add(start, tile.axis(0, extent)))
-    t = Tiling(_values(c, place), (extent,), {})
-    return _stores(c, outputs, t, place, By((_lane_width(extent),)))
-
-
-def _map_across(c: Collapsed, outputs: Sequence[Buffer], across: int) -> Grid:
+def _map_across(m: _Map, across: int) -> Grid:
     """Square tiles over axis `across` and the last one, so that both sides are read and written by vectors."""
     side = 64
-    rest = [d for k, d in enumerate(c.dims[:-1]) if k != across]
-    i, j = counter("i", c.dims[across], side), counter("j", c.dims[-1], side)
-    rows, columns = index.minimum(side, index.sub(c.dims[across], i)), index.minimum(side, index.sub(c.dims[-1], j))
+    rest = [d for k, d in enumerate(m.dims[:-1]) if k != across]
+    i, j = counter("i", m.dims[across], side), counter("j", m.dims[-1], side)
+    rows, columns = index.minimum(side, index.sub(m.dims[across], i)), index.minimum(side, index.sub(m.dims[-1], j))
 
     def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
         place = list(at)
         place.insert(across, index.add(i, tile.axis(0, rows)))
         place.append(index.add(j, tile.axis(1, columns)))
-        t = Tiling(_values(c, place), (rows, columns), {})
-        return _stores(c, outputs, t, tuple(place), By((LANES, LANES)))
+        return m.stores(tuple(place), (rows, columns), By((LANES, LANES)))
 
     inner = nest([Axis(d, 1) for d in rest], body, "o")
-    return Grid((*inner.axes, GridAxis(i, c.dims[across], side), GridAxis(j, c.dims[-1], side)), inner.body)
+    return Grid((*inner.axes, GridAxis(i, m.dims[across], side), GridAxis(j, m.dims[-1], side)), inner.body)
 
 
 # --- row -------------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def _row_body(row: _Row, c: Collapsed, outputs: dict[Node, Buffer], at: tuple[Di
     lane = tile.axis(0, columns)
     by = By((_lane_width(columns),))
     refs = {s: TileType(n.type.dtype, (columns,)) for what, s, n, _ in row.statements if what == "keep"}
-    full = Tiling(_values(c, (*at, lane)), (columns,), refs)
-    single = Tiling(_values(c, at), (), refs)
+    full = Tiling(axis_values(c.dims, (*at, lane)), (columns,), refs)
+    single = Tiling(axis_values(c.dims, at), (), refs)
     out: list[Stmt] = []
     for (what, name, n, _), e in zip(row.statements, c.expressions):
         if what == "reduce":
