@@ -25,6 +25,10 @@ class Collapsed:
     expressions: tuple[Node, ...]
     buffers: Mapping[Buffer, Buffer]
 
+    def inputs(self, read: Mapping[Node, Buffer]) -> dict[Node, Buffer]:
+        """The buffers that were read, in their new shapes."""
+        return {n: self.buffers.get(b, b) for n, b in read.items()}
+
 
 Move = tuple[tuple[Dim, ...], Dim]  # elements that each axis moves an address by, and the address at the origin
 

@@ -69,7 +69,7 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
     choice = choose_dot(problem, ctx.machine)
     outputs = tuple(output_buffer(i, x, dims[:-1]) for i, x in enumerate(group.outputs))
     row = row_of(problem.dtype, ctx.machine, choice.form)
-    inputs = {x: c.buffers.get(v, v) for x, v in reader.inputs.items()}
+    inputs = c.inputs(reader.inputs)
     first, before, own = _staged(c.expressions[0], dims, row)
     phases = [*before]
     plan = Plan(dims, choice, first, Epilogue(outputs, c.expressions[2:]), row)

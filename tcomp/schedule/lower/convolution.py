@@ -85,7 +85,7 @@ def lower_conv(name: str, group: Group, ctx: Context) -> Lowered:
     image = _input(reader, x, merged)
     finals = collapse(dims, epilogue_of(group, reader, domain_axes(dims)), frozenset(range(len(dims))))
     outputs = tuple(output_buffer(i, v, dims) for i, v in enumerate(group.outputs))
-    inputs = {v: finals.buffers.get(b, b) for v, b in reader.inputs.items()}
+    inputs = finals.inputs(reader.inputs)
     inputs[_base(reader, x)] = image
     row = row_of(x.type.dtype, ctx.machine)
     shape = (len(offsets), -(-dims[-1] // choice.columns), depth, choice.columns)
@@ -122,7 +122,7 @@ def lower_pointwise_conv(name: str, group: Group, ctx: Context) -> Lowered | Non
     problem = Problem(1, pixels, channels, taken, x.type.dtype, True, "n", is_costly(group), _single(group))
     choice, row = choose_dot(problem, ctx.machine), row_of(x.type.dtype, ctx.machine)
     outputs = tuple(output_buffer(i, v, c.dims) for i, v in enumerate(group.outputs))
-    inputs = {v: c.buffers.get(b, b) for v, b in reader.inputs.items()}
+    inputs = c.inputs(reader.inputs)
     inputs[_base(reader, x)] = image
     panels = constant(packed(words_of(w["value"].array.reshape(w.type.shape[-2:]), row), choice.columns))
     buffer = Buffer(f"in{len(inputs)}", panels.type.dtype, panels.type.shape)

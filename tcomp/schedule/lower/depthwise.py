@@ -46,7 +46,7 @@ def lower_depthwise(name: str, group: Group, ctx: Context) -> Lowered:
         return _row(n, chains, c.expressions[len(pairs) :], outputs, at, fused)
 
     grid = nest(blocks_of(dims[:-2], work, 4 * BLOCK), body)
-    inputs = {v: c.buffers.get(b, b) for v, b in reader.inputs.items()}
+    inputs = c.inputs(reader.inputs)
     return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
 
 

@@ -69,7 +69,7 @@ def _mapped(name: str, group: Group, ctx: Context, reader: Reader) -> Lowered:
     across = _transposed_axis(c)
     made = _Map(c.dims, c.expressions, outputs)
     grid = _map_across(made, across) if across is not None else _map_along(made)
-    inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
+    inputs = c.inputs(reader.inputs)
     return finish(name, reader, inputs, outputs, group.outputs, (grid,), ctx)
 
 
@@ -166,7 +166,7 @@ def lower_row(name: str, group: Group, ctx: Context) -> Lowered:
     shapes = {n: c.dims if n.type.shape == shape else outer for n in group.outputs}
     outputs = {n: output_buffer(k, n, shapes[n]) for k, n in enumerate(group.outputs)}
     grid = nest(blocks_of(outer, likely(columns), BLOCK), lambda at: _row_body(row, c, outputs, at))
-    inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
+    inputs = c.inputs(reader.inputs)
     return finish(name, reader, inputs, list(outputs.values()), group.outputs, (grid,), ctx)
 
 
@@ -287,7 +287,7 @@ def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
     outputs = tuple(output_buffer(k, n, c.dims[:split]) for k, n in enumerate(group.outputs))
     terms, stored = c.expressions[: len(operands)], c.expressions[len(operands) :]
     columns = _Columns(group.anchors, c.dims[:split], c.dims[split:], terms, stored, outputs)
-    inputs = {n: c.buffers.get(b, b) for n, b in reader.inputs.items()}
+    inputs = c.inputs(reader.inputs)
     return finish(name, reader, inputs, outputs, group.outputs, (_column_grid(columns),), ctx)
 
 
