@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from tcomp.ir.dtype import bool_, f32, f64
 from tcomp.ir.graph import Func
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import MONOIDS, OPS
+from tcomp.ir.ops import MONOIDS
 from tcomp.ir.types import TensorType
 from tcomp.passes.cascade import correction, order
 from tcomp.passes.cascade.correction import Transfer
@@ -75,7 +75,7 @@ class Refusal:
 
 
 def find(func: Func) -> tuple[tuple[Cascade, ...], tuple[Refusal, ...]]:
-    """All cascades of a function, and the chains that are none. A cascade may be a part of another one, or share a product with it."""
+    """All cascades of a function, of which one may be a part of another or share a product with it; the chains that are none."""
     search = _Search(func)
     found: list[Cascade] = []
     refused: list[Refusal] = []
@@ -237,9 +237,9 @@ class _Search:
             if lead_axes(n.type.shape, domain) is None and self._leaks(n, members | moves, moves):
                 return f"`{n.op}` of {n.type} is needed in memory"
         members |= self._private(members, domain)
-        lefts, between = self._lefts(members, products)
-        members |= lefts
-        moves |= between
+        for more, between in (self._lefts(members, products), self._rights(members, products)):
+            members |= more
+            moves |= between
         added = self._epilogues(members, stages)
         members |= added
         moves |= {o for n in added for o in n.operands if o not in members and row_operand(o) in members}
@@ -281,6 +281,21 @@ class _Search:
             if is_pointwise(n) or (_is_small_product(n) and self._rows_stay(n, products)):
                 found.add(n)
             elif n.op in ("reshape", "transpose", "slice"):
+                moved.add(n)
+        return found, moved
+
+    def _rights(self, members: set[Node], products: set[Node]) -> tuple[set[Node], set[Node]]:
+        """Single cheap operations on the second factors of products, done where these are copied; the movements between."""
+        found: set[Node] = set()
+        moved: set[Node] = set()
+        for n in reversed(self.nodes):
+            readers = self.readers[n]
+            inside = all(r in moved or (r in products and r.operands[1] is n) for r in readers)
+            if not readers or not inside or n in self.results or n in members:
+                continue
+            if n.op in _LIGHT and any(o.op == "broadcast" for o in n.operands):
+                found.add(n)
+            elif n.op in ("reshape", "transpose"):
                 moved.add(n)
         return found, moved
 
@@ -428,6 +443,7 @@ def _core(e: Node, sums: dict[Node, Node]) -> tuple[Node, tuple[Step, ...]]:
     return factored(e)
 
 
+_LIGHT = frozenset(["mul", "add", "sub"])
 SMALL = 32 << 10  # bytes of a second factor that every block of rows reads again
 NARROW = 256  # columns of a product that is computed for a block of rows
 

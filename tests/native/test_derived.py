@@ -1,0 +1,194 @@
+"""What one pass computes, derived from plain mathematics: the text has no tensor of the size of what streams, nor has memory."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tcomp
+import tcomp.numpy as xp
+
+
+def softmax(x, n=xp):
+    e = n.exp(x - n.max(x, axis=-1, keepdims=True))
+    return e / n.sum(e, axis=-1, keepdims=True)
+
+
+def turned(x, n=xp):
+    return n.permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def attention(mask=None):
+    def f(q, k, v, n=xp):
+        s = n.matmul(q, turned(k, n)) * 0.125
+        if mask is not None:
+            i, j = n.arange(s.shape[-2])[:, None], n.arange(s.shape[-1])[None, :]
+            s = n.where(mask(i, j), s, -np.inf)
+        return n.matmul(softmax(s, n), v)
+
+    return f
+
+
+def additive(q, k, v, bias, n=xp):
+    return n.matmul(softmax(n.matmul(q, turned(k, n)) * 0.125 + bias, n), v)
+
+
+def scaled_keys(q, k, v, n=xp):
+    return n.matmul(softmax(n.matmul(q, turned(k * 0.125, n)), n), v)
+
+
+def grouped(q, k, v, n=xp):
+    b, h, m, d = q.shape
+    g = k.shape[1]
+    q = n.reshape(q, (b, g, h // g, m, d))
+    s = n.matmul(q, turned(k, n)[:, :, None]) * 0.125
+    return n.reshape(n.matmul(softmax(s, n), v[:, :, None]), (b, h, m, d))
+
+
+def repeated(q, k, v, n=xp):
+    many = q.shape[1] // k.shape[1]
+    k, v = n.repeat(k, many, axis=1), n.repeat(v, many, axis=1)
+    return n.matmul(softmax(n.matmul(q, turned(k, n)) * 0.125, n), v)
+
+
+def logsumexp(x, n=xp):
+    m = n.max(x, axis=-1, keepdims=True)
+    return n.log(n.sum(n.exp(x - m), axis=-1)) + m[:, 0]
+
+
+def cross_entropy(x, target, n=xp):
+    hit = n.arange(x.shape[1], dtype=target.dtype)[None, :] == target[:, None]
+    return logsumexp(x, n) - n.sum(n.where(hit, x, n.zeros_like(x)), axis=-1)
+
+
+def variance(x, n=xp):
+    d = x - n.mean(x, axis=-1, keepdims=True)
+    return n.mean(d * d, axis=-1)
+
+
+def entropy(x, n=xp):
+    s = x - n.max(x, axis=-1, keepdims=True)
+    e = n.exp(s)
+    return n.log(n.sum(e, axis=-1)) - n.sum(e * s, axis=-1) / n.sum(e, axis=-1)
+
+
+def layernorm(x, g, n=xp):
+    d = x - n.mean(x, axis=-1, keepdims=True)
+    return d / n.sqrt(n.mean(d * d, axis=-1, keepdims=True) + 1e-5) * g
+
+
+def rmsnorm(x, g, n=xp):
+    return x / n.sqrt(n.mean(x * x, axis=-1, keepdims=True) + 1e-6) * g
+
+
+def maxsim(q, docs, n=xp):
+    return n.sum(n.max(n.einsum("qd,nkd->nqk", q, docs), axis=-1), axis=-1)
+
+
+def sampled(h, w, noise, n=xp):
+    return n.argmax(n.matmul(h, w) + noise, axis=-1)
+
+
+def nearest(x, c, n=xp):
+    d = x[:, None, :] - c[None, :, :]
+    return n.argmin(n.sum(d * d, axis=-1), axis=-1)
+
+
+def after(norm):
+    return lambda x, g, w, n=xp: n.matmul(norm(x, g, n), w)
+
+
+HEADS = ["f32[2, 8, 1024, 64]"] * 3
+SHARED = ["f32[2, 8, 1024, 64]", *["f32[2, 2, 1024, 64]"] * 2]
+WIDE = "f32[40, 200000]"
+NORM = ["f32[16384, 1024]", "f32[1024]"]
+# name: (f, specs, launches, bytes of memory at most, what no buffer's shape ends with)
+CASES = {
+    "attention": (attention(), HEADS, 1, 0, "1024, 1024"),
+    "causal attention": (attention(lambda i, j: i >= j), HEADS, 1, 0, "1024, 1024"),
+    "sliding window": (attention(lambda i, j: (j <= i) & (i < j + 128)), HEADS, 1, 0, "1024, 1024"),
+    "additive mask": (additive, [*HEADS, "f32[1024, 1024]"], 1, 0, "16, 1024, 1024"),
+    "keys that are scaled": (scaled_keys, HEADS, 1, 0, "1024, 1024"),
+    "grouped queries": (grouped, SHARED, 1, 0, "4096, 1024"),
+    "grouped queries, keys repeated": (repeated, SHARED, 1, 0, "1024, 1024"),
+    "decoding, split over the keys": (attention(), ["f32[1, 2, 1, 128]", *["f32[1, 2, 16384, 128]"] * 2], 1, 1 << 14, "16384"),
+    "logsumexp": (logsumexp, [WIDE], 1, 1 << 14, "200000"),
+    "cross entropy": (cross_entropy, [WIDE, "i32[40]"], 2, 1 << 14, "200000"),
+    "variance": (variance, [WIDE], 1, 1 << 14, "200000"),
+    "entropy of a softmax": (entropy, [WIDE], 1, 1 << 14, "200000"),
+    "layernorm": (layernorm, NORM, 1, 0, None),
+    "rmsnorm": (rmsnorm, NORM, 1, 0, None),
+    "layernorm into a product": (after(layernorm), [*NORM, "f32[1024, 64]"], 2, 1 << 18, "16384, 1024"),
+    "rmsnorm into a product": (after(rmsnorm), [*NORM, "f32[1024, 64]"], 2, 1 << 18, "16384, 1024"),
+    "maxsim": (maxsim, ["f32[32, 128]", "f32[256, 256, 128]"], 2, 1 << 15, "32, 256, 256"),
+    "sampling over a product": (sampled, ["f32[16, 1024]", "f32[1024, 32000]", "f32[16, 32000]"], 1, 1 << 11, "16, 32000"),
+    "nearest centroid": (nearest, ["f32[4096, 256]", "f32[64, 256]"], 2, 1 << 17, "4096, 64"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_pass(name):
+    f, specs, launches, memory, none = CASES[name]
+    lowered = tcomp.jit(lambda *a: f(*a)).lower(*map(tcomp.spec, specs))
+    report, text = lowered.compile().report(), lowered.text("tile")
+    assert len(report["launches"]) <= launches and report["bytes"]["arena"] <= memory
+    inputs = {re.sub(r"^\w+", "", s) for s in specs}
+    shapes = {s for s in re.findall(r": \w+(\[[^\]]*\])", text) if s not in inputs}
+    assert none is None or not [s for s in shapes if s.endswith(f"{none}]")]
+
+
+def test_masks_leave_out_what_they_hide():
+    flops = {name: _report(name)["flops"] for name in ("attention", "causal attention", "sliding window")}
+    assert flops["causal attention"] < 0.56 * flops["attention"]
+    assert flops["sliding window"] < 0.3 * flops["attention"]
+
+
+def test_decoding_is_split():
+    f, specs, *_ = CASES["decoding, split over the keys"]
+    text = tcomp.jit(lambda *a: f(*a)).lower(*map(tcomp.spec, specs)).text("tile")
+    assert "grid (b0 in 2, part in 4)" in text and "for merged in 0..4" in text
+
+
+@pytest.mark.parametrize("name", ["variance", "entropy of a softmax", "logsumexp", "cross entropy"])
+def test_what_streams_is_read_once(name):
+    report = _report(name)
+    assert report["bytes"]["moved"] < 1.01 * 4 * 40 * 200000
+    assert [r["fused"] for r in report["cascades"]] == [True]
+
+
+def _report(name):
+    f, specs, *_ = CASES[name]
+    return tcomp.jit(lambda *a: f(*a)).lower(*map(tcomp.spec, specs)).compile().report()
+
+
+SMALL = {
+    "keys that are scaled": [(2, 3, 70, 16)] * 3,
+    "grouped queries": [(2, 6, 40, 16), (2, 2, 90, 16), (2, 2, 90, 16)],
+    "grouped queries, keys repeated": [(2, 6, 40, 16), (2, 2, 90, 16), (2, 2, 90, 16)],
+    "decoding, split over the keys": [(1, 2, 1, 16), (1, 2, 9000, 16), (1, 2, 9000, 16)],
+    "layernorm into a product": [(300, 1000), (1000,), (1000, 24)],
+    "rmsnorm into a product": [(300, 1000), (1000,), (1000, 24)],
+    "nearest centroid": [(300, 20), (64, 20)],
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_results(name, monkeypatch):
+    """What is checked nowhere else: one pass, whether it pays or not, against float64."""
+    monkeypatch.setattr("tcomp.schedule.lower.cascade_report.why_apart", lambda p, machine: "")
+    arrays = [np.random.default_rng(k).standard_normal(s).astype("f4") for k, s in enumerate(SMALL[name])]
+    f = CASES[name][0]
+    want = f(*(a.astype("f8") for a in arrays), n=np)
+    np.testing.assert_allclose(np.asarray(tcomp.jit(lambda *a: f(*a))(*arrays)), want, rtol=3e-5, atol=2e-4)
+
+
+def test_relu_of_a_norm_needs_two_passes():
+    """The rejected cases of the table have their own test; here what becomes of one: apart, with the witness in the report."""
+
+    def f(x, w):
+        d = x - xp.mean(x, axis=-1, keepdims=True)
+        return xp.matmul(xp.maximum(d / xp.sqrt(xp.mean(d * d, axis=-1, keepdims=True)), 0), w)
+
+    report = tcomp.jit(f).lower(tcomp.spec("f32[16384, 1024]"), tcomp.spec("f32[1024, 64]")).compile().report()
+    refused = [r["why"] for r in report["cascades"] if not r["fused"]]
+    assert any("no fixed number of sums gives max" in why for why in refused)
