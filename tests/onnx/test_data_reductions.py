@@ -50,6 +50,17 @@ def test_all_axes_and_none(keep):
     compare(reduction("Sum", 0, keepdims=keep, noop_with_empty_axes=1), {"x": CUBE, "axes": np.zeros(0, np.int64)})
 
 
+@pytest.mark.parametrize("noop", [0, 1])
+def test_any_number_of_axes(noop):
+    exe = tcomp.compile(reduction("Sum", "k", noop_with_empty_axes=noop))
+    for axes in ((), (1,), (0, -1), (2, 0, 1)):
+        over = axes if axes or noop else None
+        got = exe.run({"x": CUBE, "axes": np.array(axes, np.int64)})["y"]
+        np.testing.assert_allclose(got, CUBE if over == () else CUBE.sum(over, keepdims=True), rtol=1e-5)
+    with pytest.raises(Error, match=r"TC0202.*keepdims"):
+        tcomp.compile(reduction("Sum", "k", keepdims=0))
+
+
 @pytest.mark.parametrize("op", ["Sum", "Mean", "Max"])
 @pytest.mark.parametrize("kind", [T.INT32, T.INT64, T.DOUBLE])
 def test_other_dtypes(op, kind):

@@ -26,12 +26,12 @@ def axis_flags(c: Context, axes: Node, rank: int) -> Node:
 
 def axis_hits(c: Context, axes: Node, rank: int) -> Node:
     """bool[count, rank]: which axis each of the `count` integers names; checked as `axis_flags` says."""
-    count = c.count(axes)
+    count = index.product(axes.type.shape)
     named = build.normal_positions(reshape(cast(axes, dt.i64), (count,)), rank)
     hits = apply("eq", broadcast(named, (count, rank), (0,)), position((count, rank), 1))
     found = cast(apply("reduce", hits, monoid="or", axes=(0,)), dt.i64)
     total = apply("reduce", found, monoid="add", axes=(0,))
-    c.require(build.with_scalar("eq", total, count), f"{count} different axes of rank {rank}")
+    c.require(apply("eq", total, build.dimension(count, dt.i64)), f"{index.show(count)} different axes of rank {rank}")
     return hits
 
 

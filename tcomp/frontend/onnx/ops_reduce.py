@@ -98,6 +98,12 @@ def _reduced(c: Context, f: Body, x: Node, axes: Node | None) -> Node:
 def _reduced_along_data(c: Context, f: Body, x: Node, axes: Node, keep: bool) -> Node:
     shape, rank = x.type.shape, x.type.rank
     flags = axis_flags(c, axes, rank)
+    number = index.product(axes.type.shape)
+    if isinstance(number, Node):
+        if not keep:
+            raise c.unsupported("keepdims=0 along axes whose number is not known")
+        none = with_scalar("eq", build.dimension(number, dt.i64), 0)
+        flags = flags if c.integer("noop_with_empty_axes", 0) else apply("or", flags, broadcast(none, flags.type.shape, ()))
     _, outer, inner = split_axes(c, x, flags)
     rows = reshape(x, (*(d for pair in zip(outer[:-1], inner[:-1]) for d in pair), shape[-1]))
     small = f(rows, _along_data(outer, inner))
