@@ -48,3 +48,12 @@ def test_pads_that_are_an_input():
     for pads in ((1, 0, 2, 3), (0, 0, 0, 0), (0, 5, 0, 0)):
         feed = {"x": f32(3, 4), "pads": np.array(pads), "value": np.array(7, np.float32)}
         np.testing.assert_array_equal(exe.run(feed)["y"], theirs(m, feed)[0])
+
+
+def test_an_axis_that_is_an_input():
+    node = h.make_node("ExpandDims", ["x", "axis"], ["y"], domain="com.microsoft")
+    m = model([node], {"x": ("float32", ["a", 4]), "axis": ("int32", [])}, ["y"], domains=["com.microsoft"])
+    exe = tcomp.compile(m)
+    for axis in (0, 1, 2, -1, -3):
+        feed = {"x": f32(3, 4), "axis": np.array(axis, np.int32)}
+        np.testing.assert_array_equal(exe.run(feed)["y"], np.expand_dims(feed["x"], axis))

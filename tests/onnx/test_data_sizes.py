@@ -48,7 +48,9 @@ def test_ranges(kind):
     m = model([h.make_node("Range", ["a", "b", "s"], ["y"])], [value(n, (), kind) for n in "abs"], [value("y", None, kind)])
     dtype = h.tensor_dtype_to_np_dtype(kind)
     cases = [(0, 7, 1), (5, -4, -2), (3, 3, 1), (3, 0, 1), (-2, 9, 4)]
-    compare(m, *({n: np.array(v, dtype) for n, v in zip("abs", case)} for case in cases))
+    exe = compare(m, *({n: np.array(v, dtype) for n, v in zip("abs", case)} for case in cases))
+    with pytest.raises(Error, match="TC0605"):
+        exe.run({"a": np.array(0, dtype), "b": np.array(3, dtype), "s": np.array(0, dtype)})
 
 
 def test_a_shape_from_data():

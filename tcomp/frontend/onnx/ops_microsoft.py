@@ -13,7 +13,7 @@ from tcomp.frontend.onnx.ops_conv import convolution, with_bias
 from tcomp.frontend.onnx.ops_index import gather_nd
 from tcomp.frontend.onnx.ops_linear import gemm, matmul_of
 from tcomp.frontend.onnx.ops_pool import max_pool
-from tcomp.frontend.onnx.ops_shape import range_of, trilu
+from tcomp.frontend.onnx.ops_shape import range_of, trilu, unsqueeze
 from tcomp.frontend.onnx.ops_slice import pad_operands
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
@@ -92,8 +92,7 @@ def gated_add(c: Context, x: Node, y: Node, gate: Node, weight: Node | None = No
 
 @operator("ExpandDims", domain=MICROSOFT)
 def expand_dims(c: Context, x: Node, axis: Node) -> Node:
-    at = c.axis(int(c.require_constant(axis, "the axis").reshape(())), x.type.rank + 1)
-    return reshape(x, (*x.type.shape[:at], 1, *x.type.shape[at:]))
+    return unsqueeze(c, x, reshape(axis, (1,)))
 
 
 @operator("Range", domain=MICROSOFT)

@@ -205,8 +205,9 @@ def size_of(c: Context, x: Node) -> Node:
 
 @operator("Expand", since=8)
 def expand(c: Context, x: Node, shape: Node) -> Node:
-    if c.facts.dims(shape) is not None:
-        return spread(x, c.bounded(broadcast_shapes(x.type.shape, c.dims(shape, "the shape"))))
+    wanted = c.facts.dims(shape)
+    if wanted is not None:
+        return spread(x, c.bounded(broadcast_shapes(x.type.shape, tuple(wanted.reshape(-1)))))
     rank = max(x.type.rank, c.count(shape))
     now = (*(1,) * (rank - x.type.rank), *x.type.shape)
     first = rank - c.count(shape)
@@ -270,23 +271,23 @@ def range_of(c: Context, start: Node, limit: Node, delta: Node) -> Node:
 
 
 def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
-    known = c.constant if start.type.dtype.is_float else c.facts.dims
-    if any(known(x) is None for x in (start, limit, delta)):
-        return c.facts.data_size(_steps(start, limit, delta))
-    if start.type.dtype.is_float:
-        b, e, s = (float(c.require_constant(x, "a bound").reshape(())) for x in (start, limit, delta))
-        if not (s and math.isfinite(b) and math.isfinite(e)):
-            raise c.broken(f"range {b} to {e} by {s}", "finite bounds and a step that is not 0")
-        return max(0, math.ceil((e - b) / s))
-    first, last, step = (c.dims(x, "a bound")[0] for x in (start, limit, delta))
-    if not isinstance(step, int) or step == 0:
-        raise c.unsupported("a range whose step is not a known number other than 0")
+    bounds = (start, limit, delta)
+    known = [c.constant(x) if start.type.dtype.is_float else c.facts.dims(x) for x in bounds]
+    if any(x is None for x in known):
+        return c.size(_steps(*bounds), "the bounds")
+    first, last, step = (x.item() for x in known if x is not None)
+    if isinstance(step, Node):
+        return c.size(_steps(*bounds), "the bounds")
+    if not step or not all(math.isfinite(x) for x in (first, last, step) if isinstance(x, float)):
+        raise c.broken(f"range {first} to {last} by {step}", "finite bounds and a step that is not 0")
+    if isinstance(step, float):
+        return max(0, math.ceil((last - first) / step))
     span = index.sub(last, first) if step > 0 else index.sub(first, last)
     return index.maximum(0, index.ceildiv(span, abs(step)))
 
 
 def _steps(start: Node, limit: Node, delta: Node) -> Node:
-    """How many steps of `delta` lead from `start` to `limit`, this one left out; not below 0."""
+    """How many steps of `delta` lead from `start` to `limit`, this one left out; not below 0 but for a step of 0."""
     wide = dt.f64 if start.type.dtype.is_float else dt.i64
     first, last, step = (reshape(cast(x, wide), ()) for x in (start, limit, delta))
     span = apply("sub", last, first)
@@ -294,7 +295,8 @@ def _steps(start: Node, limit: Node, delta: Node) -> Node:
         count = cast(apply("ceil", apply("div", span, step)), dt.i64)
     else:
         count = apply("neg", apply("floordiv", apply("neg", span), step))
-    return build.with_scalar("max", count, 0)
+    count = build.with_scalar("max", count, 0)
+    return apply("where", build.with_scalar("eq", step, 0), build.scalar(-1, count), count)
 
 
 @operator("EyeLike", since=9)
