@@ -277,3 +277,21 @@ def test_collected_values_of_different_sizes_are_an_error():
     exe = compare(m, {"x0": floats(2), "count": np.array(1)})
     with pytest.raises(Error, match="TC0605"):
         exe(floats(2), np.array(3))
+
+
+def test_sizes_that_are_data_and_have_to_be_equal():
+    """Both are counted in the call: as many rows as x has positive elements, and as z has."""
+    step = graph([h.make_node("Add", ["s", "a"], ["s0"]), h.make_node("Add", ["s0", "b"], ["s1"])],
+                 [("s1", T.FLOAT)], [value("s", ()), value("a", ()), value("b", ())], "step")  # fmt: skip
+    nodes = []
+    for n in "xz":
+        nodes += [h.make_node("Greater", [n, "zero"], [f"{n}0"]), h.make_node("Compress", [n, f"{n}0"], [f"{n}1"], axis=0)]
+    nodes.append(h.make_node("Scan", ["zero", "x1", "z1"], ["y"], body=step, num_scan_inputs=2))
+    nodes.append(h.make_node("Split", ["x1", "two"], ["first", "second"]))
+    m = model(nodes, [value("x", ("n",)), value("z", ("m",))], [value(n, None) for n in ("y", "first", "second")],
+              {"zero": np.float32(0), "two": np.array([1, 1])})  # fmt: skip
+    x, z = np.array([1, -2, 3], np.float32), np.array([5, 6, -1, -1], np.float32)
+    exe = compare(m, {"x": x, "z": z})
+    for other in ((x, np.abs(z)), (np.abs(x), z), (np.abs(x), np.abs(z[:3]))):
+        with pytest.raises(Error, match="TC0605"):
+            exe(*other)

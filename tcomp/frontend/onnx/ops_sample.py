@@ -32,7 +32,9 @@ def grid_sample(c: Context, x: Node, grid: Node) -> Node:
     corners = bool(c.integer("align_corners", 0))
     wide = cast(grid, dt.accumulator(x.type.dtype) if x.type.dtype.is_float else dt.f32)
     places = grid.type.shape[1:-1]
-    flat = reshape(wide, (build.unify(x.type.shape[0], grid.type.shape[0]), index.product(places), r))
+    batch = build.unify(x.type.shape[0], grid.type.shape[0])
+    x, wide = reshape(x, (batch, *x.type.shape[1:])), reshape(wide, (*wide.type.shape[:-1], r))
+    flat = reshape(reshape(wide, (batch, *places, r)), (batch, index.product(places), r))
     axes = [_pixel(_coordinate(flat, r - 1 - k), d, corners) for k, d in enumerate(x.type.shape[2:])]
     taps = [_taps(p, mode) for p in axes]
     total = None

@@ -29,7 +29,9 @@ def split(c: Context, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
     if len(parts) < len(c.wanted):
         raise c.broken(f"{len(parts)} parts for {len(c.wanted)} results", "one for each")
     if sizes is None or c.facts.dims(sizes) is not None:
-        unify(functools.reduce(index.add, parts, 0), size)
+        total = functools.reduce(index.add, parts, 0)
+        unify(total, size)
+        x = reshape(x, (*x.type.shape[:axis], total, *x.type.shape[axis + 1 :]))
     out: list[Node] = []
     start: Dim = 0
     for p in parts:
