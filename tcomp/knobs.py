@@ -56,6 +56,7 @@ CACHE_DIR = Knob("TCOMP_CACHE_DIR", None, "folder of the disk cache; unset: tcom
 CACHE = Knob("TCOMP_CACHE", True, "keep compiled artifacts on disk and use them again")
 CACHE_LIMIT = Knob("TCOMP_CACHE_LIMIT", 4 << 30, "bytes the disk cache may take; what was not used for longest goes first")
 CACHE_BYTES = Knob("TCOMP_CACHE_BYTES", 1 << 30, "bytes of freed buffers kept for later calls")
+ALGEBRA = Knob("TCOMP_ALGEBRA", True, "look for cheaper mathematics by equality saturation; 0: products and sums stay as written")
 FAST = Knob("TCOMP_FAST", False, "fast tier of code generation: compiles sooner, runs slower (tests use it)")
 
-KNOBS: tuple[Knob, ...] = (CHECK, DUMP, DEBUG, NUM_THREADS, CACHE_DIR, CACHE, CACHE_LIMIT, CACHE_BYTES, FAST)
+KNOBS: tuple[Knob, ...] = (CHECK, DUMP, DEBUG, NUM_THREADS, CACHE_DIR, CACHE, CACHE_LIMIT, CACHE_BYTES, ALGEBRA, FAST)

@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from tcomp import trace
+from tcomp import knobs, trace
 from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
@@ -42,6 +42,7 @@ FUSED = 3.0  # pointwise operations in the time of one of a product: most stand 
 LEAST = 10e-6  # seconds of products below which a window is not worth the time of solving it
 SHARE = 0.003  # of the program's products, likewise
 WORTH = 0.99  # of the cost as written, above which a window stays as it is
+MOST_PLACES = 3  # that the account names of a window
 _BUDGET = Budget()
 _worker = Worker()
 _solved: dict[str, str] = {}
@@ -61,23 +62,35 @@ class Solved(Protocol):
 class Rewritten:
     """What became of one window, for the report.
 
-    before, after: predicted seconds of a call. rules: those that fired, and how often. why: what ended saturation (`saturated`,
-    or `nodes`, `time`, `turns` of the budget), or why there is no answer. how: whether the choice is `optimal`, `feasible` or
-    `greedy`. error: between both forms on random small operands in float64. seconds: that the answer took.
+    at: where its results are in the user's text; nodes: its operations. before, after: predicted seconds of a call, as written
+    and of the best program found. kept: why the window stays as written, where it does. rules: those that made the best program,
+    of `fired`, all that found something, with how often. why: what ended saturation (`saturated`, or what its budget ran out of:
+    `nodes`, `rows`, `time`, `turns`); how: whether the choice is `optimal`, `feasible` or `greedy`. error: the largest between
+    both forms on random small operands in float64; chance: of unequal forms to be equal in finite fields, None where these decide
+    nothing. saturation, extraction: seconds of the worker when it was solved; seconds: that the answer took now; memory: bytes of
+    the worker then.
     """
 
+    at: str
     nodes: int
-    enodes: int
-    before: float
-    after: float
-    changed: bool
-    rules: tuple[tuple[str, int], ...]
-    merges: int
-    why: str
-    how: str
-    error: float | None
-    seconds: float
-    cached: bool
+    before: float = 0.0
+    after: float = 0.0
+    changed: bool = False
+    kept: str = ""
+    rules: tuple[str, ...] = ()
+    fired: tuple[tuple[str, int], ...] = ()
+    merges: int = 0
+    enodes: int = 0
+    rows: int = 0
+    memory: int = 0
+    why: str = ""
+    how: str = "as written"
+    error: float | None = None
+    chance: float | None = None
+    saturation: float = 0.0
+    extraction: float = 0.0
+    seconds: float = 0.0
+    cached: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,10 +119,11 @@ def saturate(
 
     ask: sends a request to a worker, by default to the process's own. solved: answers known, by default of this process.
     worth: the part of its cost as written that a window may keep and still be rewritten. least: seconds that its products must
-    take for it to be tried. reassociates: whether sums may be taken in another order; nothing is done where not.
+    take for it to be tried. reassociates: whether sums may be taken in another order; nothing is done where not, nor where the
+    knob TCOMP_ALGEBRA is off.
     """
     func = module.graph("`saturate`")
-    if not reassociates:
+    if not (reassociates and knobs.ALGEBRA.read()):
         return module
     solver = _Solver(ask or _worker.ask, _solved if solved is None else solved, budget, worth, least)
     found, account = _solutions(func, machine, solver)
@@ -159,17 +173,15 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
         if seconds < least or not may_match(encoded.terms, RULES):
             continue
         start = time.perf_counter()
-        rates = asdict(known)
         roots = [encoded.rows[n] for n in window.roots]
-        request = request_of(encoded.terms, roots, rates, _rules_for(encoded.terms), solver.budget)
+        request = request_of(encoded.terms, roots, asdict(known), _rules_for(encoded.terms), solver.budget)
         answer, why, cached = solver.answer(request)
-        seconds = time.perf_counter() - start
+        row = Rewritten(_place(func, window), len(window.nodes), seconds=time.perf_counter() - start, cached=cached)
         if answer is None:
-            account.append(Rewritten(len(window.nodes), 0, 0.0, 0.0, False, (), 0, why, "as written", None, seconds, False))
+            account.append(replace(row, kept="no answer", why=why))
             continue
-        changed = _pays(answer["report"], solver.worth)
-        account.append(_accounted(window, answer["report"], changed, seconds, cached))
-        if changed:
+        account.append(_accounted(row, answer["report"], solver.worth))
+        if account[-1].changed:
             found.append(_solution(window, encoded, answer))
             trace.event("rule", name="saturate", window=account[-1].as_json())
     return found, account
@@ -196,17 +208,30 @@ def _rules_for(terms: Terms) -> list[str]:
     return [r.name for name, family in FAMILIES.items() if name not in left_out for r in family]
 
 
-def _pays(report: Mapping[str, Any], worth: float) -> bool:
-    """Whether the answer is clearly cheaper, or no dearer with fewer operations."""
+def _accounted(row: Rewritten, report: Mapping[str, Any], worth: float) -> Rewritten:
+    """The row with what the answer says."""
     before, after = report["before"], report["after"]
-    fewer = report["steps"][1] < report["steps"][0]
-    return bool(after < worth * before or (fewer and after < before))
-
-
-def _accounted(window: Window, report: Mapping[str, Any], changed: bool, seconds: float, cached: bool) -> Rewritten:
+    kept = _kept(before, after, report["steps"], worth)
+    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction")
+    numbers = {name: report[name] for name in same if name in report}
     fired = tuple(sorted(report["fired"].items()))
-    numbers = (len(window.nodes), report["enodes"], report["before"], report["after"], changed)
-    return Rewritten(*numbers, fired, report["merges"], report["why"], report["how"], report["error"], seconds, cached)
+    rules = tuple(report["used"])
+    return replace(row, before=before, after=after, changed=not kept, kept=kept, rules=rules, fired=fired, **numbers)
+
+
+def _kept(before: float, after: float, steps: Sequence[int], worth: float) -> str:
+    """Why a window stays as written; nothing where it is clearly cheaper, or somewhat with fewer operations in every call."""
+    if after >= before:
+        return "nothing cheaper"
+    if after < worth * before or steps[1] < steps[0]:
+        return ""
+    return f"gain below {1 - worth:.0%}"
+
+
+def _place(func: Func, window: Window) -> str:
+    """Where the results of a window are made, in the user's text."""
+    places = dict.fromkeys(str(place) for n in window.roots for place in func.locs.of(n))
+    return ", ".join(list(places)[:MOST_PLACES]) + (", ..." if len(places) > MOST_PLACES else "")
 
 
 def _encoded(func: Func) -> list[tuple[Window, Encoded]]:

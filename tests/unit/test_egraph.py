@@ -381,7 +381,7 @@ def test_windows_leave_nothing_to_later_ones():
 def test_a_text_that_was_lost_is_noticed():
     t = nested(2, 1)
     ENGINE.open(t.rows[:-1], t.sizes)
-    ENGINE._run(f"(let $t{len(t.rows) - 1} (const 7.0))")
+    ENGINE._run(f"(let $t{len(t.rows) - 1} (const 7.0)) (set (by_const 7.0) 0)")
     with pytest.raises(ValueError, match="does not hold the text"):
         ENGINE.freeze(t.rows, t.sizes)
 

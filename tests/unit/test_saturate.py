@@ -25,7 +25,7 @@ from tcomp.passes.egraph.schedule import Budget
 from tcomp.passes.egraph.solve import solve
 from tcomp.passes.fold import fold
 from tcomp.passes.rules.families import RULES
-from tcomp.passes.saturate import saturate
+from tcomp.passes.saturate import WORTH, saturate
 
 MACHINE = Machine("test", "generic", frozenset(), "fma256", 2)
 MATMUL = {"batch": ((), ()), "contract": ((1,), (0,))}
@@ -67,10 +67,10 @@ def agree(before: Module, after: Module, seed: int = 0, given=None, tolerance: f
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * scale)
 
 
-def check(*results: Node, most: float, params: tuple[Node, ...] | None = None) -> Module:
+def check(*results: Node, most: float, params: tuple[Node, ...] | None = None, worth: float = WORTH) -> Module:
     """The saturated program; it means the same, and its operations are about `most`, and fewer than as written."""
     before = module_of(*results, params=params)
-    after = saturated(before)
+    after = saturated(before, worth=worth)
     agree(before, after, tolerance=1e-4)
     folded = canonicalise(fold(after))
     assert flops(folded.func) <= 1.1 * most
@@ -215,7 +215,7 @@ def test_division_leaves_the_product_with_values():
     e = apply("exp", s)
     total = apply("reduce", e, monoid="add", axes=(1,))
     y = dot(apply("div", e, broadcast(total, (64, 512), (0,))), v)
-    after = check(y, most=2 * 64 * 512 * 8 + 2 * 64 * 512 + 64 * 8, params=(s, v))
+    after = check(y, most=2 * 64 * 512 * 8 + 2 * 64 * 512 + 64 * 8, params=(s, v), worth=1.0)  # of the product it is little
     (division,) = [n for n in after.func.nodes() if n.op == "div"]
     assert division.type.shape == (64, 8)
 
@@ -366,7 +366,7 @@ def test_a_transformer_layer_is_within_its_budget():
     start = time.process_time()
     cold = saturate(module, MACHINE, ask, solved)
     assert time.process_time() - start < 2.0
-    assert cold.algebra and all(v["enodes"] < 3000 for v in cold.algebra)
+    assert cold.algebra and all(v["enodes"] <= Budget().nodes and v["rows"] <= Budget().rows for v in cold.algebra)
     best = 1.0
     for _ in range(5):
         start = time.process_time()
@@ -374,6 +374,54 @@ def test_a_transformer_layer_is_within_its_budget():
         best = min(best, time.process_time() - start)
     assert all(v["cached"] for v in again.algebra) and again.func.results == cold.func.results
     assert best < 0.02
+
+
+def test_the_account_names_the_rules_that_the_program_uses():
+    """Not those that merely fired: of a chain, associativity alone."""
+    a, b, c, v = x("a", 128, 128), x("b", 128, 128), x("c", 128, 128), x("v", 128, 1)
+    (row,) = saturated(module_of(dot(dot(dot(a, b), c), v), params=(a, b, c, v))).algebra
+    assert row["changed"] and row["rules"] == ("flatten",) and row["kept"] == ""
+    assert row["error"] < 1e-12 and 0.0 < row["chance"] < 1e-12
+
+
+def test_the_account_follows_rules_through_what_they_only_led_to():
+    """s / l times V: the quotient leaves the sum after it was flattened into it; what else fired is not named."""
+    s, v = x("s", 64, 512), x("v", 512, 8)
+    e = apply("exp", s)
+    total = apply("reduce", e, monoid="add", axes=(1,))
+    before = module_of(dot(apply("div", e, broadcast(total, (64, 512), (0,))), v), params=(s, v))
+    (row,) = saturated(before, worth=1.0).algebra
+    assert row["changed"] and "flatten" in row["rules"] and set(row["rules"]) <= {name for name, _ in row["fired"]}
+    for rule in row["rules"]:
+        without = saturate(before, MACHINE, lambda request, seconds, r=rule: ask(left_out(request, r), seconds), {}, least=0.0)
+        assert without.algebra[0]["after"] > row["after"], f"{rule} is not needed"
+
+
+def left_out(request, rule: str):
+    return {**request, "rules": [r for r in request["rules"] if r != rule]}
+
+
+def test_the_account_of_what_stays_says_why():
+    a, b, c = (x(name, 64, 64) for name in "abc")
+    chain = module_of(dot(dot(a, b), c), params=(a, b, c))
+    (row,) = saturated(chain).algebra
+    assert (row["changed"], row["kept"], row["rules"]) == (False, "nothing cheaper", ())
+
+
+def test_a_gain_too_small_to_be_measured_changes_nothing():
+    a, b, c = x("a", 65, 64), x("b", 64, 64), x("c", 64, 64)
+    before = module_of(dot(dot(a, b), c), params=(a, b, c))
+    (row,) = saturated(before, worth=0.9).algebra
+    assert row["after"] < row["before"] and not row["changed"] and row["kept"] == "gain below 10%"
+    assert saturated(before, worth=0.9).func.results == before.func.results
+
+
+def test_the_knob_turns_it_off(monkeypatch):
+    a, b, c, v = x("a", 128, 128), x("b", 128, 128), x("c", 128, 128), x("v", 128, 1)
+    before = module_of(dot(dot(dot(a, b), c), v), params=(a, b, c, v))
+    monkeypatch.setenv("TCOMP_ALGEBRA", "0")
+    after = saturated(before)
+    assert after is before and after.algebra == ()
 
 
 def test_a_transformer_layer_keeps_its_meaning():

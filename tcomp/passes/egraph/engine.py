@@ -8,14 +8,15 @@ ones are mixed up with. Only the worker process imports this: egglog has neither
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tcomp.passes.egraph.rule import IndexRule
-from tcomp.passes.egraph.spelling import ANALYSES, CONSTRUCTORS, prelude, spell_names, spell_rows
+from tcomp.passes.egraph.spelling import ANALYSES, CONSTRUCTORS, LARGEST_RANK, MOST_RULES, prelude, spell_names, spell_rows
 from tcomp.passes.egraph.terms import EMPTY, Names, Row, elements
 
+_USUAL_RANK = 5  # of operands: fewer rules are needed than for all
 _RUN = "(run-schedule (saturate (run analysis) (run simplify)))"
 
 
@@ -35,7 +36,10 @@ class ENode:
 
 @dataclass(slots=True)
 class Frozen:
-    """An e-graph as data. given: keys of the e-nodes of the text as written; rows: class of each row of the request."""
+    """An e-graph as data. rows: class of each row of the request.
+
+    given: keys of the e-nodes of the text as written; by: the rules that made the others, directly and before, as bits.
+    """
 
     nodes: list[ENode]
     free: dict[int, Names]
@@ -45,6 +49,7 @@ class Frozen:
     rows: list[int]
     sizes: dict[str, int]
     given: set[Any] = field(default_factory=set)
+    by: dict[Any, int] = field(default_factory=dict)
 
     def members(self) -> dict[int, list[ENode]]:
         out: dict[int, list[ENode]] = defaultdict(list)
@@ -63,31 +68,51 @@ class Engine:
         from egglog.bindings import EGraph
 
         self.rules = tuple(rules)
-        self.egraph = EGraph()
-        self._program = self.egraph.parse_program(prelude(rules))
+        assert len(self.rules) <= MOST_RULES
+        self._new = EGraph
+        self._programs: dict[tuple[tuple[IndexRule, ...], int], Any] = {}
+        self._key: tuple[tuple[IndexRule, ...], int] = (self.rules, 0)
+        self._opened: tuple[Sequence[IndexRule] | None, int] = (None, _USUAL_RANK)
         self._window = ""
         self._fresh = False
-        self.renew()
+        self.egraph: Any = None
 
-    def renew(self) -> None:
-        """An e-graph with the rules and no terms, where there is none yet."""
-        if not self._fresh:
-            self.egraph = type(self.egraph)()
-            self.egraph.run_program(*self._program)
-            self._fresh = True
+    def renew(self, rules: Sequence[IndexRule] | None = None, rank: int = _USUAL_RANK) -> None:
+        """An e-graph with these rules (by default all) and no terms; nothing to do where there is one."""
+        key = (self.rules if rules is None else tuple(rules), rank)
+        if self._fresh and key == self._key:
+            return
+        self.egraph = self._new()
+        if key not in self._programs:
+            bits = {r: k for k, r in enumerate(self.rules) if r in key[0]}
+            self._programs[key] = self.egraph.parse_program(prelude(bits, rank))
+        self.egraph.run_program(*self._programs[key])
+        self._key, self._fresh = key, True
 
     def _run(self, program: str) -> list[Any]:
         return list(self.egraph.run_program(*self.egraph.parse_program(program)))
 
-    def open(self, rows: Sequence[Row], sizes: dict[str, int], equal: Iterable[tuple[int, int]] = ()) -> None:
-        """A new window. equal: pairs of rows that are known to be; exps in the rows are those of the text as written."""
+    def open(
+        self,
+        rows: Sequence[Row],
+        sizes: Mapping[str, int],
+        equal: Sequence[tuple[int, int]] = (),
+        rules: Sequence[IndexRule] | None = None,
+    ) -> None:
+        """A new window for these rules. Exps in the rows are those of the text as written.
+
+        equal: pairs of a row and one that is equal by associativity, and is not the text's.
+        """
         unions = "\n".join(f"(union $t{a} $t{b})" for a, b in equal)
-        self._window = "\n".join((spell_rows(rows), spell_names(sizes), unions, "(run-schedule (run mark))"))
+        flatten = sum(1 << k for k, r in enumerate(self.rules) if r.name == "flatten")
+        rank = max((len(attrs[1]) for op, attrs, _ in rows if op == "leaf"), default=0)
+        self._window = "\n".join((spell_rows(rows, {b: flatten for _, b in equal}), spell_names(sizes), unions))
+        self._opened = (rules, _USUAL_RANK if rank <= _USUAL_RANK else LARGEST_RANK)
         self.again()
 
     def again(self) -> None:
         """The window as it was opened."""
-        self.renew()
+        self.renew(*self._opened)
         self._fresh = False
         self._run(self._window)
         self.settle()
@@ -125,10 +150,15 @@ class _Reader:
         lets = {name[2:]: f.rows[0].output for name, f in functions.items() if f.is_let_binding and name.startswith("$t")}
         out = Frozen([], {}, set(), set(), set(), [self._class(lets[str(k)]) for k in range(len(rows))], dict(sizes))
         for name in CONSTRUCTORS:
-            f = functions.get(name)
-            for r in f.rows if f is not None else ():
+            if name not in functions:
+                continue
+            f = functions[name]
+            by = {tuple(r.inputs): r.output for r in functions[f"by_{name}"].rows}
+            for r in f.rows:
                 values = [self._value(sort, v) for sort, v in zip(f.input_sorts, r.inputs)]
-                out.nodes.append(_enode(name, self._class(r.output), values))
+                node = _enode(name, self._class(r.output), values)
+                out.nodes.append(node)
+                out.by[node.key] = self.egraph.value_to_i64(by[tuple(r.inputs)])
         tables: dict[str, Any] = {name: functions[name].rows if name in functions else () for name in ANALYSES}
         out.free = {self._class(r.inputs[0]): self._value("Names", r.output) for r in tables["fi"]}
         for target, name in ((out.weights, "isw"), (out.bounded, "bounded"), (out.exps, "given")):

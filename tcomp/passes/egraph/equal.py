@@ -10,6 +10,7 @@ float64 decides. Sizes are small ones, as the rules read none.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -47,7 +48,7 @@ def equal(t: Terms, a: int, b: int, seed: int = 0) -> Verdict:
 
 
 def difference(t: Terms, pairs: Sequence[tuple[int, int]], seed: int = 0) -> float:
-    """The largest error between pairs of rows in float64, relative to the largest element; infinite where shapes differ."""
+    """The largest error between pairs of rows in float64, relative to the largest element."""
     leaf, known = leaf_values(t.sizes, seed), dict[int, Named]()
     worst = 0.0
     with np.errstate(all="ignore"):
@@ -57,10 +58,26 @@ def difference(t: Terms, pairs: Sequence[tuple[int, int]], seed: int = 0) -> flo
     return worst
 
 
+def chance(t: Terms, pairs: Sequence[tuple[int, int]], seed: int = 0) -> float | None:
+    """The chance that some pair is wrong and yet equal at a random point of the fields; None where they decide nothing."""
+    worst = 0.0
+    for a, b in pairs:
+        if any(row[0] == "max" for row in _below(t, (a, b))):
+            return None
+        verdict = _in_field(t, a, b, seed)
+        if verdict is None or not verdict.equal:
+            return None
+        worst = max(worst, verdict.bound)
+    return worst
+
+
 def _error(left: Named, right: Named) -> float:
+    """Infinite where there is nothing to compare."""
     names = union_of((left, right))
     x, y = np.broadcast_arrays(align(left, names), align(right, names))
     both = np.isfinite(x) & np.isfinite(y)
+    if not both.any():
+        return math.inf
     scale = float(np.abs(x[both]).max(initial=0.0))
     return float(np.abs(x[both] - y[both]).max(initial=0.0)) / (scale or 1.0)
 

@@ -15,12 +15,14 @@ from typing import Any
 from tcomp.passes.egraph.chains import long_products
 from tcomp.passes.egraph.cost import FORBIDDEN, UNIT, Costs, Factor, Plan, rates_from
 from tcomp.passes.egraph.engine import Engine, ENode, Frozen, rules_named
-from tcomp.passes.egraph.equal import difference, small_sizes
+from tcomp.passes.egraph.equal import chance, difference, small_sizes
 from tcomp.passes.egraph.extract import Choice, Problem, cost_of, extract, greedy
 from tcomp.passes.egraph.merge import merge
+from tcomp.passes.egraph.rule import IndexRule
 from tcomp.passes.egraph.schedule import Budget, Run, saturate
-from tcomp.passes.egraph.terms import EMPTY, Names, Terms, from_json, to_json
+from tcomp.passes.egraph.terms import EMPTY, Names, Row, Terms, from_json, to_json
 
+SEEDS = 2  # random operands that an answer is compared on
 UNEQUAL = 1e-6  # relative error in float64 beyond which two programs are not the same
 _VIEWS = frozenset(["leaf", "const", "ren", "win", "part"])
 Json = Mapping[str, Any]
@@ -35,12 +37,12 @@ def solve(engine: Engine, request: Json) -> dict[str, Any]:
     longer = long_products(table)
     rules = rules_named(engine.rules, request["rules"])
     start = time.perf_counter()
-    engine.open(table.rows, table.sizes, longer)
+    engine.open(table.rows, table.sizes, longer, rules)
     run = saturate(engine, rules, Budget(**request["budget"]))
     graph = engine.freeze(rows, request["sizes"])
     saturated = time.perf_counter()
     groups = merge(graph) if request["merge"] else 0
-    answer = _extracted(graph, request, groups)
+    answer = _extracted(graph, request, groups, engine.rules)
     report = {"saturation": saturated - start, "extraction": time.perf_counter() - saturated, **_account(run)}
     return {**answer, "report": {**report, **answer["report"]}}
 
@@ -49,7 +51,7 @@ def _account(run: Run) -> dict[str, Any]:
     return {"why": run.why, "turns": run.turns, "fired": dict(run.fired), "enodes": run.nodes, "rows": run.rows}
 
 
-def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
+def _extracted(graph: Frozen, request: Json, groups: int, rules: Sequence[IndexRule]) -> dict[str, Any]:
     """The best choice as rows, with its cost and that of the text as written, in seconds."""
     roots = tuple(graph.rows[r] for r in request["roots"])
     costs = Costs(graph, rates_from(request["rates"]))
@@ -64,21 +66,32 @@ def _extracted(graph: Frozen, request: Json, groups: int) -> dict[str, Any]:
     written = Problem(given, roots)
     choice = greedy(written)
     (best,) = extract(Problem(priced, roots), request["extract"], known=choice)
-    before, steps = (cost_of(written, choice), _steps(graph, choice)) if choice is not None else (best.cost, 0)
+    before = cost_of(written, choice) if choice is not None else best.cost
     writer = _Writer(graph, costs, best.choice)
     numbers = [writer.row(r) for r in roots]
     merged = sum(n.op == "cat" for n in best.choice.values())
     report = {"before": before * UNIT, "after": best.cost * UNIT, "how": best.how, "merges": min(groups, merged)}
-    report["steps"] = [steps, _steps(graph, best.choice)]
+    report["steps"] = [_steps(from_json(request["rows"]), request["roots"]), _steps(writer.terms.rows, numbers)]
+    report["used"] = _used(graph, best.choice, rules)
     sizes = {n: s for n, s in graph.sizes.items() if n not in request["sizes"]}
-    report["error"] = _checked(request, graph.sizes, writer.terms, numbers)
+    report |= _checked(request, graph.sizes, writer.terms, numbers)
     return {"rows": to_json(writer.terms.rows), "roots": numbers, "sizes": sizes, "report": report}
 
 
-def _checked(request: Json, sizes: Mapping[str, int], answer: Terms, roots: Sequence[int]) -> float | None:
-    """The largest error between the text and the answer on random operands of small sizes, relative to the largest element.
+def _used(graph: Frozen, choice: Choice, rules: Sequence[IndexRule]) -> list[str]:
+    """The rules that made what a choice has and the text has not, those that made what they matched among them."""
+    by = 0
+    for n in choice.values():
+        by |= graph.by.get(n.key, 0)
+    return [r.name for k, r in enumerate(rules) if by >> k & 1 and not r.simplifies]
 
-    None where a value cannot be computed so. ValueError where they are not equal: then some rule is wrong.
+
+def _checked(request: Json, sizes: Mapping[str, int], answer: Terms, roots: Sequence[int]) -> dict[str, float | None]:
+    """How far the text and the answer are equal, on random operands of small sizes.
+
+    error: the largest difference in float64, relative to the largest element. chance: of a wrong answer to be equal in the finite
+    fields too; None where they decide nothing (a maximum, a rounded constant). ValueError where the answer is not equal, or has
+    no value there: then it is not taken.
     """
     both = Terms(dict(sizes))
     first = [both.row(*row) for row in from_json(request["rows"])]
@@ -86,18 +99,25 @@ def _checked(request: Json, sizes: Mapping[str, int], answer: Terms, roots: Sequ
     for op, attrs, kids in answer.rows:
         second.append(both.row(op, attrs, (second[k] for k in kids)))
     both.sizes = small_sizes(both)
-    try:
-        error = difference(both, [(first[a], second[b]) for a, b in zip(request["roots"], roots)])
-    except (IndexError, TypeError, ValueError):
-        return None
-    if error > UNEQUAL:
+    pairs = [(first[a], second[b]) for a, b in zip(request["roots"], roots) if first[a] != second[b]]
+    error = max((difference(both, pairs, seed) for seed in range(SEEDS)), default=0.0)
+    if not error <= UNEQUAL:
         raise ValueError(f"the answer differs from the text by {error:.1e}")
-    return error
+    return {"error": error, "chance": chance(both, pairs)}
 
 
-def _steps(graph: Frozen, choice: Choice) -> int:
-    """Operations that a choice computes in every call."""
-    return sum(n.op not in _VIEWS and c not in graph.weights for c, n in choice.items())
+def _steps(rows: Sequence[Row], roots: Sequence[int]) -> int:
+    """Operations of rows, each of two operands, that every call computes."""
+    varies: list[bool] = []
+    for op, attrs, kids in rows:
+        varies.append(any(varies[k] for k in kids) or (op == "leaf" and not attrs[2]))
+    needed, stack = set[int](), list(roots)
+    while stack:
+        r = stack.pop()
+        if r not in needed:
+            needed.add(r)
+            stack += rows[r][2]
+    return sum(max(1, len(rows[r][2]) - 1) for r in needed if varies[r] and rows[r][0] not in _VIEWS)
 
 
 class _Writer:

@@ -6,11 +6,13 @@ what is left without them. A primitive's result must never be a table's key in a
 Analyses: `fi` and `fim`, free indices of a term and of a bag (a superset of the true ones, met by intersection); `cv`, a
 constant's value; `isw`, known at compile time; `bounded`, proven to be at most 0. One window has one dtype, and an index one
 size.
+Beside each constructor stands a table of the same columns, `by_ein` beside `ein`, that holds the rules which first made the term
+out of the text, directly and before: a number with a bit for each rule. Rules join those of what they match and pass them on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from tcomp.passes.egraph.pattern import Bag, Braces, Combined, Each, Free, Number, Op, Part, Prime, Var, sorts, walk
@@ -19,25 +21,33 @@ from tcomp.passes.egraph.terms import Row
 
 LARGEST_RANK = 8
 SORTS = {"E": "E", "Bag": "Bag", "Names": "Names", "Name": "String", "Int": "i64", "Axes": "Axes"}
-CONSTRUCTORS = ("leaf", "wt", "const", "ein", "add", "un", "bin", "tri", "rmax", "ren", "win", "cat", "part")
 ANALYSES = ("fi", "isw", "bounded", "given")
+MOST_RULES = 62  # bits of a number
+_COLUMNS = {
+    **dict.fromkeys(("leaf", "wt"), "String Axes"),
+    "const": "f64",
+    "ein": "Names Bag",
+    "add": "Bag",
+    "un": "String E",
+    "bin": "String E E",
+    "tri": "String E E E",
+    "rmax": "String E",
+    "ren": "String String E",
+    "win": "String String String i64 i64 E",
+    "cat": "String Axes E Axes E",
+    "part": "String i64 Axes E",
+}
+CONSTRUCTORS = tuple(_COLUMNS)
 
 _DECLARATIONS = """
 (sort E) (sort Names (Set String)) (sort Axes (Vec String)) (sort Bag (MultiSet E))
 (sort Each (UnstableFn (E) E)) (sort Index (UnstableFn (Bag E) i64))
-(constructor leaf (String Axes) E) (constructor wt (String Axes) E) (constructor const (f64) E)
-(constructor ein (Names Bag) E) (constructor add (Bag) E)
-(constructor un (String E) E) (constructor bin (String E E) E) (constructor tri (String E E E) E)
-(constructor rmax (String E) E) (constructor ren (String String E) E)
-(constructor win (String String String i64 i64 E) E)
-(constructor cat (String Axes E Axes E) E) (constructor part (String i64 Axes E) E)
 (function fi (E) Names :merge (set-intersect old new)) (function fim (Bag) Names :merge (set-intersect old new))
 (function mem (Bag E) i64 :merge old) (function rest (Bag E) Bag :merge old) (function rest2 (Bag E E) Bag :merge old)
 (function cv (E) f64 :merge old)
 (relation demanded (Bag)) (relation nonempty (Bag)) (relation chain (Bag E Bag)) (relation allw (Bag))
 (relation isw (E)) (relation bounded (E)) (relation given (E)) (relation base (String))
-(ruleset analysis) (ruleset simplify) (ruleset mark)
-(rule ((= x (un "exp" a))) ((given x)) :ruleset mark)
+(ruleset analysis) (ruleset simplify)
 """
 
 _ANALYSIS = """
@@ -70,16 +80,22 @@ _ANALYSIS = """
 """
 
 _CONSTANTS = """
-(= x (ein B M)) (= k (mem M f)) (= l (mem M g)) (!= f g) (= v (cv f)) (= w (cv g)) (= R (rest2 M f g)) \
-=> (union x (ein B (multiset-insert R (const (* v w)))))
+(= x (ein B M)) (= k (mem M f)) (= l (mem M g)) (!= f g) (= v (cv f)) (= w (cv g)) (= R (rest2 M f g)) (= u (by_ein B M)) \
+=> (union x (ein B (multiset-insert R (const (* v w))))) (set (by_ein B (multiset-insert R (const (* v w)))) u) \
+(set (by_const (* v w)) u)
 """
 
 
-def prelude(rules: Iterable[IndexRule]) -> str:
-    """The program that declares terms, analyses and rules; each rule that does not simplify has a ruleset of its own name."""
-    lines = [_DECLARATIONS, *_rules_of(_ANALYSIS, "analysis"), *_rules_of(_CONSTANTS, "simplify"), *_leaf_rules()]
-    for rule in rules:
-        lines.append(spell_rule(rule))
+def prelude(rules: Mapping[IndexRule, int], rank: int = LARGEST_RANK) -> str:
+    """The program that declares terms, analyses and rules; each rule that does not simplify has a ruleset of its own name.
+
+    rules: with the bit of each; rank: the largest of an operand. egglog takes about 0.2 ms for each rule, whatever it is.
+    """
+    constructors = [f"(constructor {c} ({s}) E) (function by_{c} ({s}) i64 :merge old)" for c, s in _COLUMNS.items()]
+    lines = [_DECLARATIONS, *constructors, *_rules_of(_ANALYSIS, "analysis"), *_rules_of(_CONSTANTS, "simplify")]
+    lines += _leaf_rules(rank)
+    for rule, bit in rules.items():
+        lines.append(spell_rule(rule, 1 << bit))
     return "\n".join(lines)
 
 
@@ -88,43 +104,49 @@ def _rules_of(text: str, ruleset: str) -> list[str]:
     return [f"(rule ({facts}) ({actions}) :ruleset {ruleset})" for facts, actions in lines]
 
 
-def _leaf_rules() -> list[str]:
-    """Free indices of operands of every rank; names put in the place of others, one at a time, since one may stand twice."""
+def _leaf_rules(most: int) -> list[str]:
+    """Free indices of operands of each rank up to `most`; names in the place of others, one at a time: one may stand twice."""
     out = []
     for maker in ("leaf", "wt"):
-        for rank in range(LARGEST_RANK + 1):
+        for rank in range(most + 1):
             names = " ".join(f"(vec-get v {k})" for k in range(rank))
             free = f"(set-of {names})" if rank else "(set-empty)"
             out.append(f"(rule ((= x ({maker} n v)) (= (vec-length v) {rank})) ((set (fi x) {free})) :ruleset analysis)")
-        for k in range(LARGEST_RANK):
+        for k in range(most):
             facts = f"(= x (ren i j y)) (= y ({maker} n v)) (> (vec-length v) {k}) (= (vec-get v {k}) i) (!= i j)"
-            out.append(f"(rule ({facts}) ((union x (ren i j ({maker} n (vec-set v {k} j))))) :ruleset simplify)")
+            moved = f"n (vec-set v {k} j)"
+            made = f"(set (by_{maker} {moved}) w) (set (by_ren i j ({maker} {moved})) w)"
+            out.append(f"(rule ({facts} (= w (by_ren i j y))) ((union x (ren i j ({maker} {moved}))) {made}) :ruleset simplify)")
     return out
 
 
 # --- rules -----------------------------------------------------------------------------------------------
 
 
-def spell_rule(rule: IndexRule) -> str:
-    """One rule, after the helpers that its `for` parts need."""
+def spell_rule(rule: IndexRule, bit: int = 0) -> str:
+    """One rule, after the helpers that its `for` parts need. bit: what stands for the rule beside the terms that it makes."""
     body = _Body()
     body.match(rule.left, "x")
     for c in rule.conditions:
         body.require(c)
     kinds = {**body.sorts, **sorts(rule.left)}
-    result = _Result(rule.name, kinds, {part: body.names(part) for part in walk(rule.right) if isinstance(part, Free)})
+    by = str(bit)
+    for made in body.made:
+        by = f"(| {by} {made})"
+    result = _Result(rule.name, kinds, {part: body.names(part) for part in walk(rule.right) if isinstance(part, Free)}, by)
     right = result.spell(rule.right)
     ruleset = "simplify" if rule.simplifies else rule.name
     head = [] if rule.simplifies else [f"(ruleset {rule.name})"]
-    facts = " ".join(body.facts)
-    return "\n".join([*head, *result.helpers, f'(rule ({facts}) ((union x {right})) :ruleset {ruleset} :name "{rule.name}")'])
+    facts, actions = " ".join(body.facts), " ".join([f"(union x {right})", *result.made])
+    return "\n".join([*head, *result.helpers, f'(rule ({facts}) ({actions}) :ruleset {ruleset} :name "{rule.name}")'])
 
 
 class _Body:
-    """Collects the facts of a left side and its conditions."""
+    """Collects the facts of a left side and its conditions. made: variables that hold what made the terms it matches."""
 
     def __init__(self) -> None:
         self.facts: list[str] = []
+        self.made: list[str] = []
         self.sorts: dict[str, str] = {}
         self._count = 0
 
@@ -140,7 +162,9 @@ class _Body:
             case Op():
                 args = [self.argument(a) for a in p.args]
                 after = [later for _, later in args]
-                self.facts.append(f"(= {var} ({_name(p.op)} {' '.join(name for name, _ in args)}))")
+                row = f"{_name(p.op)} {' '.join(name for name, _ in args)}"
+                self.made.append(self.fresh("w"))
+                self.facts += [f"(= {var} ({row}))", f"(= {self.made[-1]} (by_{row}))"]
                 for later in after:
                     self.facts += later[0]
                     for part, name in later[1]:
@@ -239,20 +263,24 @@ class _Body:
 
 
 class _Result:
-    """Spells a right side. Each `for` part becomes a constructor of one term over what it needs, and a rule that expands it."""
+    """Spells a right side. Each `for` part becomes a constructor of one term over what it needs, and a rule that expands it.
 
-    def __init__(self, rule: str, kinds: dict[str, str], free: dict[Free, str]) -> None:
-        self.rule, self.kinds, self.free = rule, kinds, free  # free: variables of the left side that hold free indices
+    free: variables of the left side that hold free indices. by: what made the right side; made: actions that say so of each term.
+    """
+
+    def __init__(self, rule: str, kinds: dict[str, str], free: dict[Free, str], by: str) -> None:
+        self.rule, self.kinds, self.free, self.by = rule, kinds, free, by
         self.helpers: list[str] = []
+        self.made: list[str] = []
 
     def spell(self, p: Part) -> str:
         match p:
             case Var():
                 return f'"{p.name[1:-1]}"' if p.name.startswith("'") else p.name
             case Number():
-                return f"(const {p.value!r})"
+                return self.term(f"const {p.value!r}")
             case Op():
-                return f"({_name(p.op)} {' '.join(map(self.spell, p.args))})"
+                return self.term(f"{_name(p.op)} {' '.join(map(self.spell, p.args))}")
             case Bag():
                 return self.bag(p)
             case Combined():
@@ -264,6 +292,10 @@ class _Result:
             case Free():
                 return self.free[p]
         assert_never(p)
+
+    def term(self, row: str) -> str:
+        self.made.append(f"(set (by_{row}) {self.by})")
+        return f"({row})"
 
     def bag(self, p: Bag) -> str:
         bags = [*p.splices, *map(self.each, p.each)]
@@ -277,11 +309,13 @@ class _Result:
     def each(self, e: Each) -> str:
         used = {n: s for n, s in sorts(e.body).items() if n != e.var}
         name = f"each_{self.rule}_{len(self.helpers) // 2}"
-        body = self.spell(e.body)
+        inner = _Result(self.rule, self.kinds, self.free, "by")
+        body = inner.spell(e.body)
         kinds = " ".join(SORTS[s] for s in used.values())
-        self.helpers.append(f"(constructor {name} ({kinds} E) E)")
-        self.helpers.append(f"(rewrite ({name} {' '.join(used)} {e.var}) {body} :ruleset simplify)")
-        return f'(unstable-multiset-map (unstable-fn "{name}" {" ".join(used)}) {e.over})'
+        fact, actions = f"(= x ({name} by {' '.join(used)} {e.var}))", " ".join([f"(union x {body})", *inner.made])
+        self.helpers.append(f"(constructor {name} (i64 {kinds} E) E)")
+        self.helpers.append(f"(rule ({fact}) ({actions}) :ruleset simplify)")
+        return f'(unstable-multiset-map (unstable-fn "{name}" {self.by} {" ".join(used)}) {e.over})'
 
 
 def _combined(kind: str, a: str, b: str) -> str:
@@ -296,9 +330,13 @@ def _name(op: str) -> str:
 # --- terms -----------------------------------------------------------------------------------------------
 
 
-def spell_rows(rows: Sequence[Row]) -> str:
-    """Definitions `$t0`, `$t1`, ... of the rows, and the names that rules may prime."""
-    lines = [f"(let $t{k} {_spell_row(row)})" for k, row in enumerate(rows)]
+def spell_rows(rows: Sequence[Row], by: Mapping[int, int]) -> str:
+    """Definitions `$t0`, `$t1`, ... of the rows, and which exps the text has. by: what made those that it does not have."""
+    lines = []
+    for k, row in enumerate(rows):
+        term = _spell_row(row)
+        given = f" (given $t{k})" if row[:2] == ("un", ("exp",)) else ""
+        lines.append(f"(let $t{k} ({term})) (set (by_{term}) {by.get(k, 0)}){given}")
     return "\n".join(lines)
 
 
@@ -307,24 +345,25 @@ def spell_names(names: Iterable[str]) -> str:
 
 
 def _spell_row(row: Row) -> str:
+    """A row as a constructor and its operands."""
     op, attrs, kids = row
     k = [f"$t{kid}" for kid in kids]
     match op:
         case "leaf":
-            return f'({"wt" if attrs[2] else "leaf"} "{attrs[0]}" {_axes(attrs[1])})'
+            return f'{"wt" if attrs[2] else "leaf"} "{attrs[0]}" {_axes(attrs[1])}'
         case "const":
-            return f"(const {attrs[0]!r})"
+            return f"const {attrs[0]!r}"
         case "ein":
             names = " ".join(f'"{n}"' for n in attrs[0])
-            return f"(ein {f'(set-of {names})' if names else '(set-empty)'} (multiset-of {' '.join(k)}))"
+            return f"ein {f'(set-of {names})' if names else '(set-empty)'} (multiset-of {' '.join(k)})"
         case "add":
-            return f"(add (multiset-of {' '.join(k)}))"
+            return f"add (multiset-of {' '.join(k)})"
         case "cat":
-            return f'(cat "{attrs[0]}" {_axes(attrs[1])} {k[0]} {_axes(attrs[2])} {k[1]})'
+            return f'cat "{attrs[0]}" {_axes(attrs[1])} {k[0]} {_axes(attrs[2])} {k[1]}'
         case "part":
-            return f'(part "{attrs[0]}" {attrs[1]} {_axes(attrs[2])} {k[0]})'
+            return f'part "{attrs[0]}" {attrs[1]} {_axes(attrs[2])} {k[0]}'
     words = " ".join(f'"{a}"' if isinstance(a, str) else str(a) for a in attrs)
-    return f"({_name(op)} {words} {' '.join(k)})"
+    return f"{_name(op)} {words} {' '.join(k)}"
 
 
 def _axes(names: Sequence[str]) -> str:
