@@ -104,6 +104,19 @@ def test_run_a_model_on_random_inputs(model, capsys):
     assert "[7, 4]" in shown and "[7, 3]" in shown and "3 calls" in shown
 
 
+def test_sequences_are_drawn_and_written(tmp_path, capsys):
+    sequences = [helper.make_tensor_sequence_value_info(n, TensorProto.FLOAT, ["?", 3]) for n in "st"]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 3])
+    graph = helper.make_graph([helper.make_node("SequenceInsert", ["s", "x"], ["t"])], "g", [sequences[0], x], sequences[1:])
+    path, out = tmp_path / "s.onnx", tmp_path / "out"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    assert invoke(["run", str(path), "--output", str(out)]) == 0
+    assert "t[2]" in capsys.readouterr().out
+    assert sorted(np.load(f).shape for f in out.iterdir()) == [(1, 3), (2, 2), (2, 2)]
+    assert invoke(["explain", str(path)]) == 0
+    assert "s: sequence of f32[?, ?]" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("size, rows", [("?", 1), ("3..8", 3)])
 def test_a_dimension_left_open(model, size, rows, capsys):
     assert invoke(["run", model, "--dim", f"rows={size}", "--json"]) == 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tcomp.cli.console import print_json, print_table, progress, show_seconds
-from tcomp.cli.model import Size, compile_options, input_options, make_inputs, open_model
+from tcomp.cli.model import Size, compile_options, input_options, make_inputs, open_model, tensors_of
 from tcomp.cli.peers import PEERS, installed, peer_call
 
 if TYPE_CHECKING:
@@ -70,15 +70,18 @@ def bench(
     inputs = make_inputs(program.inputs, sources, dims, seed, defaults)
     names = [p.name for p in program.outputs]
 
-    def own(values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def own(values: Mapping[str, Any]) -> list[Any]:
         results = program.run(values)
         return [results[n] for n in names]
 
+    def told(results: list[Any]) -> list[np.ndarray]:
+        return list(tensors_of(dict(zip(names, results, strict=True))).values())
+
     systems = {"tcomp": own, **{name: peer_call(name, model, count) for name in peers}}
-    expected = own(inputs)
-    gaps = {name: largest_gap(call(inputs), expected) for name, call in systems.items() if name != "tcomp"}
+    expected = told(own(inputs))
+    gaps = {name: largest_gap(told(call(inputs)), expected) for name, call in systems.items() if name != "tcomp"}
     times = race({name: partial(call, inputs) for name, call in systems.items()}, seconds)
-    report([row(name, times, gaps) for name in systems], count, inputs, as_json)
+    report([row(name, times, gaps) for name in systems], count, tensors_of(inputs), as_json)
 
 
 def race(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:

@@ -78,14 +78,17 @@ def chosen_kernel(what: Explanation, name: str | None) -> str | None:
 
 def explanation(artifact: Artifact, seconds: float) -> Explanation:
     """All that a compiled program says about itself, taken apart by kernel. seconds: what it took to compile, or to find."""
+    from tcomp.runtime.containers import caller_ports
+
     texts = {stage: artifact.texts.get(stage, "") for stage in STAGES}
     parts = {stage: kernels_of(text) for stage, text in texts.items()}
     operations: Any = artifact.report.get("operations", ())
     names = dict.fromkeys(name for found in parts.values() for name in found)
+    inputs, outputs = caller_ports(artifact)
     return Explanation(
         name=artifact.name,
-        inputs=tuple(map(show_port, artifact.widest.inputs)),
-        outputs=tuple(map(show_port, artifact.widest.outputs)),
+        inputs=tuple(map(show_port, inputs)),
+        outputs=tuple(map(show_port, outputs)),
         realised=(*((str(what), str(how)) for what, how in operations), *map(show_cascade, artifact.report.get("cascades", ()))),
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),

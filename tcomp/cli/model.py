@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -124,20 +125,21 @@ def require_symbols(dims: Mapping[str, Size], symbols: Iterable[str]) -> None:
 
 def make_inputs(
     ports: tuple[Port, ...], sources: Mapping[str, str], dims: Mapping[str, Size], seed: int, defaults: frozenset[str]
-) -> dict[str, np.ndarray]:
-    """An array for every port: from its file, else random. Ports in `defaults` have a value of their own and are left out."""
+) -> dict[str, Any]:
+    """An array for every port (a list of two for a sequence): from its file, else random. Ports in `defaults` have a value of
+    their own and are left out."""
     import numpy as np
 
     unknown = sorted(set(sources) - {p.name for p in ports})
     if unknown:
         raise Error("TC0603", f"the model has no input {', '.join(unknown)}", f"one of {', '.join(p.name for p in ports)}")
     rng = np.random.default_rng(seed)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for port in ports:
         source = sources.get(port.name)
         if source is None and port.name in defaults:
             continue
-        arrays[port.name] = random_array(port, dims, rng) if source is None or source == RANDOM else read_array(source)
+        arrays[port.name] = random_value(port, dims, rng) if source is None or source == RANDOM else read_array(source)
     return arrays
 
 
@@ -150,6 +152,27 @@ def read_array(path: str) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         raise Error("TC0801", f"{path}: {error}", "a .npy file of plain numbers") from None
     return array
+
+
+def random_value(port: Port, dims: Mapping[str, Size], rng: np.random.Generator) -> Any:
+    """A random array; for a sequence two of them, whose sizes are 2 where nothing tells them."""
+    kind, _, element = port.dtype.partition(" of ")
+    if not element:
+        return random_array(port, dims, rng)
+    shape = tuple(2 if d in ("?", "...") else d for d in port.shape)
+    tensors = [random_array(replace(port, dtype=element, shape=shape), dims, rng) for _ in range(2)]
+    return tensors if "sequence" in kind else tensors[0]
+
+
+def tensors_of(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Tensors by name: those of a list as `name[k]`, none of an optional that is not there."""
+    found: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found |= {f"{name}[{k}]": x for k, x in enumerate(value)}
+        elif value is not None:
+            found[name] = value
+    return found
 
 
 def random_array(port: Port, dims: Mapping[str, Size], rng: np.random.Generator) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tcomp.cli.console import cannot_write, print_json, print_table, progress, show_seconds
-from tcomp.cli.model import RANDOM, Size, compile_options, input_options, make_inputs, open_model
+from tcomp.cli.model import RANDOM, Size, compile_options, input_options, make_inputs, open_model, tensors_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,8 @@ def run(
     program = open_model(model, dims=dims, **options)
     defaults = frozenset(name for name, _ in program.artifact.defaults)
     inputs = make_inputs(program.inputs, sources, dims, seed, defaults)
-    results, seconds = timed(program, inputs, repeat)
+    found, seconds = timed(program, inputs, repeat)
+    inputs, results = tensors_of(inputs), tensors_of(found)
     files = write_arrays(output, results) if output is not None else {}
     given = [{**identify(n, a), "from": sources.get(n, RANDOM)} for n, a in inputs.items()]
     got = [{**describe(n, a), "file": files.get(n)} for n, a in results.items()]
@@ -65,7 +66,7 @@ def run(
         click.echo(f"\n{repeat} calls: median {show_seconds(statistics.median(seconds))}, fastest {show_seconds(min(seconds))}")
 
 
-def timed(program: Any, inputs: dict[str, np.ndarray], repeat: int) -> tuple[dict[str, np.ndarray], list[float]]:
+def timed(program: Any, inputs: dict[str, Any], repeat: int) -> tuple[dict[str, Any], list[float]]:
     """The results of the last of `repeat` calls, and how long each took."""
     seconds, results = [], {}
     with progress("running", repeat) as advance:

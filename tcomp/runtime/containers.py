@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import Error
-from tcomp.ir.artifact import Container, Port
+from tcomp.ir.artifact import Artifact, Container, Port
 from tcomp.ir.dtype import ALL, to_numpy
 from tcomp.runtime import arrays, guards
 from tcomp.runtime.executable import Executable, Report
@@ -26,8 +26,8 @@ class ContainerExecutable(Executable):
     def __init__(self, flat: Executable) -> None:
         super().__init__(flat.artifact, flat._specs, flat._assembly)
         self._flat = flat
-        sides = {side: [c for c in flat.artifact.containers if c.side == side] for side in ("input", "output")}
-        self._takes, self._gives = _grouped(flat.inputs, sides["input"]), _grouped(flat.outputs, sides["output"])
+        self._takes, self._gives = _groups(flat.artifact)
+        self._defaults |= {c.name: None for c, _ in self._takes if c is not None and c.kind.startswith("optional")}
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -62,6 +62,17 @@ def fitted(program: Executable) -> Executable:
 Group = tuple[Container | None, tuple[Port, ...]]
 
 
+def caller_ports(artifact: Artifact) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """Inputs and outputs as callers see them."""
+    takes, gives = _groups(artifact)
+    return tuple(map(_port, takes)), tuple(map(_port, gives))
+
+
+def _groups(artifact: Artifact) -> tuple[list[Group], list[Group]]:
+    of = {side: [c for c in artifact.containers if c.side == side] for side in ("input", "output")}
+    return _grouped(artifact.widest.inputs, of["input"]), _grouped(artifact.widest.outputs, of["output"])
+
+
 def _grouped(ports: Sequence[Port], containers: Sequence[Container]) -> list[Group]:
     """Ports in order, those of a container together."""
     names, owners = {p.name: p for p in ports}, {name: c for c in containers for name in c.ports}
@@ -84,6 +95,8 @@ def _port(group: Group) -> Port:
     kind = c.kind.replace("tuple", "sequence")
     if not inner:
         return Port(c.name, kind, ())
+    if c.kind == "maps":
+        return Port(c.name, f"maps of {inner[0].dtype} to {inner[1].dtype}", inner[1].shape)
     if "tensor" in c.kind:
         return Port(c.name, f"{kind} of {inner[0].dtype}", inner[0].shape)
     rank = ports[-1].shape[-1] if c.kind.endswith("sequence") else len(inner[0].shape)
@@ -153,6 +166,9 @@ def _unpacked(c: Container | None, parts: Parts) -> Any:
 
 
 def _content(kind: str, parts: Parts) -> Any:
+    if kind == "maps":
+        keys, values = (part.tolist() for part in parts)
+        return [dict(zip(keys, row)) for row in values]
     if kind != "sequence":
         return list(parts) if kind == "tuple" else parts[0]
     data, shapes = parts

@@ -1,1 +1,2 @@
-"""The fuzzing harness: random programs (`generate`) and comparison with the interpreters (`differential`)."""
+"""The fuzzing harness: random programs (`generate`; `control` for control flow) and comparison with the interpreters
+(`differential`)."""

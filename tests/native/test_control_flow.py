@@ -1,14 +1,9 @@
 """Control flow as native code: random programs on any number of threads give what the interpreter gives; faults, timing."""
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from control_support import Random
 
 from tcomp.api import Compiler
 from tcomp.codegen.llvm import walk
@@ -22,6 +17,7 @@ from tcomp.ir.ops import apply, item, parameter
 from tcomp.ir.region import Region, region_parameter
 from tcomp.runtime.executable import Executable
 from tcomp.schedule.lower import body
+from tcomp.testing.control import control_flow, inputs_of
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +32,6 @@ def compiled(func: Func, threads: int = 4) -> Executable:
     return exe
 
 
-def inputs_of(seed: int, rows: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal(s).astype(np.float32) for s in ((6,), (6,), (rows, 6))]
-
-
 @pytest.fixture(params=["shared", "narrow", "alone"])
 def way(request, monkeypatch):
     """How control flow is run: by all threads, by one where the program finds that enough, or by one as the text says."""
@@ -51,7 +42,7 @@ def way(request, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_programs(way, seed):
-    func = Random(seed).func()
+    func = control_flow(seed)
     exe = compiled(func)
     for rows in (0, 1, 7, 40):
         inputs = inputs_of(seed + rows, rows)
@@ -62,7 +53,7 @@ def test_random_programs(way, seed):
 
 
 def test_calls_at_the_same_time(way):
-    func = Random(2).func()
+    func = control_flow(2)
     exe = compiled(func)
     sets = [inputs_of(k, 5 + k) for k in range(4)]
     expected = [graph.run(func, inputs) for inputs in sets]

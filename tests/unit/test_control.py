@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from control_support import N, Random
 
 from tcomp.checking import check_meaning, check_text
 from tcomp.errors import Error
@@ -20,6 +19,7 @@ from tcomp.passes.canonicalise import canonicalise
 from tcomp.passes.decompose import decompose
 from tcomp.passes.fold import fold
 from tcomp.passes.layout import layout
+from tcomp.testing.control import N, control_flow, inputs_of
 
 X = parameter("x", dt.f32, (3,))
 P0, P1 = region_parameter(0, X.type), region_parameter(1, X.type)
@@ -130,7 +130,7 @@ def test_decided_control_flow_goes():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_passes_keep_the_meaning_of_random_programs(seed):
-    module = Module("graph", "random", Random(seed).func())
+    module = Module("graph", "random", control_flow(seed))
     verify(module)
     check_text("random", module)
     for change in (fold, canonicalise, layout, decompose):
@@ -148,8 +148,8 @@ def test_lowering_keeps_the_meaning_of_random_programs(monkeypatch, seed, thresh
     from tcomp.schedule.lower import body
 
     monkeypatch.setattr(body, "ALONE", threshold)
-    module = Module("graph", "random", Random(seed).func())
-    inputs = [np.random.default_rng(seed).standard_normal(s).astype(np.float32) for s in ((6,), (6,), (3, 6))]
+    module = Module("graph", "random", control_flow(seed))
+    inputs = inputs_of(seed, 3)
     expected = graph.run(module.func, inputs)
     for name in ("decompose", "canonicalise", "lower", "memory_plan"):
         module = PASSES[name](module)
@@ -164,8 +164,8 @@ def test_lowering_keeps_the_meaning_of_random_programs(monkeypatch, seed, thresh
 def test_a_size_that_control_flow_gives_has_to_be_bound():
     from dataclasses import replace
 
-    seed = next(k for k in range(99) if Random(k).func().sizes)
-    func_ = Random(seed).func()
+    seed = next(k for k in range(99) if control_flow(k).sizes)
+    func_ = control_flow(seed)
     bare = replace(func_, results=func_.visible, result_names=func_.result_names[:3], sizes=())
     with pytest.raises(Error, match="a size that is none of its function or region"):
         verify(Module("graph", "f", bare))

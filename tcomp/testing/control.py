@@ -1,11 +1,22 @@
-"""Random programs with control flow, nested, over vectors of one shape and stacks of these whose height is data."""
+"""Random GRAPH programs with control flow, nested, over vectors of one shape and stacks of these whose height is data.
+
+    func = control_flow(seed)
+    arrays = inputs_of(seed, rows=7)
+
+Branches, loops of a known and of an unknown number of turns, values that grow in a loop, results of branches of different sizes:
+each inside the others. Results are rounded like those of any order of adding.
+"""
+
+from __future__ import annotations
 
 import random
+
+import numpy as np
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index as ix
 from tcomp.ir.graph import Func, broadcast, full, reshape
-from tcomp.ir.node import Node
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, item, parameter
 from tcomp.ir.region import Region, region_parameter
 from tcomp.ir.types import TensorType
@@ -16,10 +27,21 @@ FLAG = TensorType(dt.bool_, ())
 COUNT = TensorType(dt.i64, ())
 
 
-class Random:
-    """Programs from two vectors and a table of n rows to two vectors and what a loop collects."""
+def control_flow(seed: int) -> Func:
+    """The program of this seed: from two vectors and a table of n rows to two vectors and what a loop collects."""
+    return _Growing(seed).func()
 
-    def __init__(self, seed: int):
+
+def inputs_of(seed: int, rows: int) -> list[np.ndarray]:
+    """Inputs with so many rows."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(s).astype(np.float32) for s in ((6,), (6,), (rows, 6))]
+
+
+class _Growing:
+    """A program in the making."""
+
+    def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.loops = self.symbols = 0
         self.sizes: list[list[tuple[Node, Node]]] = []  # of the function and the regions around, each with its value
@@ -84,12 +106,12 @@ class Random:
         both = apply("cond", self.positive(a), a, b, rows, then=sides[0], orelse=sides[1])
         return [item(both, 0), item(both, 1)]
 
-    def counter(self, extent) -> Node:
+    def counter(self, extent: Dim) -> Node:
         self.loops += 1
-        last = None if extent is None else ix.bounds(extent)[1]
+        last = ix.bounds(extent)[1]
         return ix.symbol(f"step{self.loops}", 0, None if last is None else max(0, last - 1))
 
-    def loop(self, start: list[Node], rows: Node, depth: int, extent) -> list[Node]:
+    def loop(self, start: list[Node], rows: Node, depth: int, extent: Dim) -> list[Node]:
         """Carries two vectors, reads a row (where the extent allows), collects the first."""
         t = self.counter(extent)
         a, b, table = (region_parameter(k, v.type) for k, v in enumerate((*start, rows)))
