@@ -57,7 +57,8 @@ class Container:
     """An input or output that is no tensor: the ports that stand for it, by name, in order.
 
     kind: `sequence` (its elements one tensor after another, and their shapes i64[length, rank]), `tuple` (a sequence of as many
-    tensors as there are ports), or with `optional ` before it or before `tensor` (a boolean first: whether it is there).
+    tensors as there are ports), `maps` (the keys that all of them have, and a row of values for each), or with `optional ` before
+    `sequence` or `tensor` (a boolean first: whether it is there).
     side: `input` or `output`.
     """
 

@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 import pytest
 from compiled_support import ML, agree, native, one
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
+from onnx_support import theirs
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_classification, make_regression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -369,6 +370,35 @@ def test_preparations(case):
     agree(ml(op, feeds, **how, **attributes), feeds, 1e-6)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_as_a_list_of_maps(classes):
+    """What scikit-learn's converter writes unless it is told otherwise."""
+    x, y = data(classes)
+    fitted = make_pipeline(StandardScaler(), RandomForestClassifier(6, max_depth=5, random_state=0)).fit(x, y)
+    m = converted(fitted, x)
+    exe = tcomp.compile(m.SerializeToString(), use_cache=False)
+    for count in (160, 1, 0):
+        feeds = {"X": x[:count].astype(np.float32)}
+        found = exe.run(feeds)
+        assert list(found) == [o.name for o in m.graph.output]
+        maps = list(found.values())[1]
+        assert len(maps) == count and all(list(row) == list(range(classes)) for row in maps)
+        for row, wanted in zip(maps, theirs(m, feeds)[1] if count else ()):
+            assert row.keys() == wanted.keys() and np.allclose(list(row.values()), list(wanted.values()), atol=1e-5)
+    np.testing.assert_array_equal(exe.run({"X": x.astype(np.float32)})["output_label"], fitted.predict(x))
+
+
+def test_a_map_by_itself(tmp_path):
+    m = ml("ZipMap", {"x": X[0, :2].copy()}, classlabels_int64s=[7, 3])
+    del m.graph.output[:]
+    m.graph.output.add(name="y").type.sequence_type.elem_type.map_type.key_type = TensorProto.INT64
+    exe = tcomp.compile(m.SerializeToString(), use_cache=False)
+    exe.save(tmp_path / "map.tcomp")
+    for program in (exe, tcomp.load(tmp_path / "map.tcomp")):
+        assert program.run({"x": X[0, :2]})["y"] == [{7: float(X[0, 0]), 3: float(X[0, 1])}]
+        assert "maps of i64 to f32" in str(program.outputs[0])
+
+
 def test_an_unknown_category_fails_the_call():
     m = ml("OneHotEncoder", {"x": np.array([[0, 7]])}, cats_int64s=[0, 1], zeros=0)
     exe = tcomp.compile(m.SerializeToString(), use_cache=False)
@@ -379,7 +409,7 @@ def test_an_unknown_category_fails_the_call():
 
 
 REFUSED = {
-    "a map": ("ZipMap", {"x": X}, {"classlabels_int64s": [0, 1]}, "zipmap=False"),
+    "a map from strings": ("ZipMap", {"x": X}, {"classlabels_strings": ["a", "b"]}, "zipmap=False"),
     "labels that are strings": ("LinearClassifier", {"x": X}, {"classlabels_strings": ["a", "b"], **ONE_ROW}, "integer labels"),
     "categories that are strings": ("OneHotEncoder", {"x": X}, {"cats_strings": ["a", "b"]}, "integers"),
 }

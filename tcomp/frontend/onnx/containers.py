@@ -60,7 +60,15 @@ class Maybe:
     value: Value
 
 
-Value: TypeAlias = "Node | tuple[Value, ...] | TensorList | Maybe | None"
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """A sequence of maps, as ZipMap of ai.onnx.ml makes them. keys: i64[n], of all of them; values: [length, n]."""
+
+    keys: Node
+    values: Node
+
+
+Value: TypeAlias = "Node | tuple[Value, ...] | TensorList | Maybe | Maps | None"
 
 
 def is_container(v: Value) -> bool:
@@ -76,6 +84,8 @@ def parts(v: Value) -> list[Node]:
             return [v.data, v.shapes]
         case Maybe():
             return [v.given, *parts(v.value)]
+        case Maps():
+            return [v.keys, v.values]
         case tuple():
             return [p for x in v for p in parts(x)]
     return []
@@ -90,6 +100,8 @@ def rebuilt(like: Value, tensors: Iterator[Node]) -> Value:
             return TensorList(next(tensors), next(tensors))
         case Maybe():
             return Maybe(next(tensors), rebuilt(like.value, tensors))
+        case Maps():
+            return Maps(next(tensors), next(tensors))
         case tuple():
             return tuple(rebuilt(x, tensors) for x in like)
     return None

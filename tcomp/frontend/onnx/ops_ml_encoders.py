@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import scalar
+from tcomp.frontend.onnx.containers import Maps
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import ML, Context, operator
 from tcomp.ir import dtype as dt
-from tcomp.ir.graph import broadcast, cast
+from tcomp.ir.graph import broadcast, cast, reshape
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply, constant
 
@@ -88,6 +90,16 @@ def _refused(reason: str, hint: str) -> Any:
     return row
 
 
-operator("ZipMap", domain=ML)(_refused("its result is a list of maps", "convert the model with the option zipmap=False"))
+@operator("ZipMap", domain=ML)
+def zip_map(c: Context, x: Node) -> Maps:
+    """A map from class labels to the numbers of each row; one row is a row of its own."""
+    if c.has("classlabels_strings"):
+        raise c.unsupported("class labels that are strings", "convert the model with the option zipmap=False")
+    labels = np.array(c.integers("classlabels_int64s"), np.int64)
+    if x.type.rank not in (1, 2) or build.unify(x.type.shape[-1], len(labels)) != len(labels):
+        raise c.broken(f"an operand of type {x.type}, {len(labels)} labels", "a label for each column")
+    return Maps(constant(labels), reshape(x, (1, *x.type.shape)) if x.type.rank == 1 else x)
+
+
 operator("CastMap", "DictVectorizer", domain=ML)(_refused("its operand is a map", "give the model's features as tensors"))
 operator("CategoryMapper", domain=ML)(_refused("categories that are strings", "encode them as integers before the model"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tcomp.errors import Error
 from tcomp.frontend.onnx import containers, protos
-from tcomp.frontend.onnx.containers import Maybe, TensorList, Value
+from tcomp.frontend.onnx.containers import Maps, Maybe, TensorList, Value
 from tcomp.frontend.onnx.protos import text
 from tcomp.ir import dtype as dt
 from tcomp.ir.artifact import Container
@@ -96,6 +96,8 @@ def _shown(value: Value, name: str) -> str:
     match value:
         case TensorList():
             return "sequence"
+        case Maps():
+            return "maps"
         case tuple() if all(isinstance(x, Node) for x in value):
             return "tuple"
         case Maybe(value=None):
