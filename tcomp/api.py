@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcomp import forks
+from tcomp import forks, knobs
 from tcomp.errors import Error
 from tcomp.frontend.jit import Options
 from tcomp.runtime import cache, executable, native
@@ -163,13 +163,13 @@ def _graph_text(func: Func) -> str:
     from tcomp.ir.module import Module
     from tcomp.ir.printer import print_module
 
-    return "\n".join((*(print_module(Module("graph", f.name, f)) for f in (func, *func.others)), repr(func.account)))
+    return "\n".join((*(print_module(Module("graph", f.name, f)) for f in (func, *func.others)), repr((func.account, func.promised))))
 
 
 def _describe(options: Options) -> str:
-    """All that the code depends on beside the program: the options and the machine."""
+    """All that the code depends on beside the program: the options, a knob, and the machine."""
     chosen = ", ".join(f"{f.name}={getattr(options, f.name)!r}" for f in fields(options))
-    return f"{chosen}; {_host() if options.target in ('cpu', 'cpu:host') else options.target}"
+    return f"{chosen}, algebra={knobs.ALGEBRA.read()}; {_host() if options.target in ('cpu', 'cpu:host') else options.target}"
 
 
 def _host() -> str:

@@ -86,7 +86,7 @@ def _buckets(func: Func, modules: Modules, options: Options, room: int) -> list[
     if room <= 0 or not may_be_sized(func):
         return []
     found: list[_Bucket] = []
-    for symbol in func.symbols():
+    for symbol in (s for s in func.symbols() if s["name"] in func.promised):
         for value in _candidates(symbol):
             try:
                 found.append(_bucket(func, modules, options, {symbol: value}))
@@ -107,7 +107,7 @@ def _bucket(func: Func, modules: Modules, options: Options, values: Mapping[Node
 
 
 def _candidates(symbol: Node) -> list[Dim]:
-    """Smaller sizes of a dimension that may pay: 1, and those of one vector; none where its range was not promised."""
+    """Smaller sizes of a dimension that may pay: 1, and those of one vector."""
     lo, hi, multiple = symbol["lo"] or 0, symbol["hi"], symbol["multiple"]
     if hi is None or multiple != 1:
         return []

@@ -111,7 +111,8 @@ def _traced(
     _refuse_strangers(nodes, params)
     labels = _unique(pytree.names(output, "") if output is not pytree.LEAF else ["result"])
     func = Func(_word(name), tuple(params), tuple(nodes), tuple(f"r{n}" if n[:1].isdigit() else n for n in labels), recorded.locs)
-    return Program(func, tree, output)
+    promised = tuple(str(s["name"]) for s in func.symbols() if s["hi"] is not None)
+    return Program(replace(func, promised=promised), tree, output)
 
 
 def _result(leaf: Any) -> Node:

@@ -35,7 +35,7 @@ class Func:
     sizes: symbols whose values are data: the last results, one i64 for each, in order; a value may depend on earlier ones.
     containers: of parameters and results, what they are parts of, where a caller sees sequences or optionals.
     account: of its symbolic dimensions, what became of each, and why. others: the same function for calls with sizes that this
-    one does not take, in the order in which they are tried.
+    one does not take, in the order in which they are tried. promised: symbols whose bounds the caller gave.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Func:
     containers: tuple[Container, ...] = ()
     account: tuple[Fate, ...] = ()
     others: tuple[Func, ...] = ()
+    promised: tuple[str, ...] = ()
 
     def nodes(self) -> list[Node]:
         """All nodes the results need, operands before users."""

@@ -93,7 +93,7 @@ class _Model:
             noted.forget()
             try:
                 with noting(noted):
-                    return replace(self._attempt(), account=self.symbols.account())
+                    return replace(self._attempt(), account=self.symbols.account(), promised=self.symbols.promised())
             except Equal as found:
                 if any(str(s["name"]).startswith("data__") for s in index.symbols([found.symbol, found.other])):
                     raise Error("TC0202", f"a model that only works where {found} is not supported: the data decides") from found
@@ -214,6 +214,10 @@ class _Symbols:
     def fix(self, found: Equal) -> None:
         self._fixed[found.symbol] = found.other
         self._fates.append(found.fate())
+
+    def promised(self) -> tuple[str, ...]:
+        """The symbols whose bounds the caller gave."""
+        return tuple(self._name(name) for name, given in self._given.items() if isinstance(given, tuple | range))
 
     def account(self) -> tuple[Fate, ...]:
         """What became of dimensions: by the caller's wish, and by equalities."""
