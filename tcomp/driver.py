@@ -42,6 +42,7 @@ from tcomp.passes.saturate import saturate
 from tcomp.passes.vector_products import vector_products
 from tcomp.runtime import cache
 from tcomp.schedule.lower import lower
+from tcomp.schedule.widen import widen
 
 Pass = Callable[[Module], Module]
 
@@ -49,7 +50,7 @@ Pass = Callable[[Module], Module]
 PIPELINE: tuple[str, ...] = (
     *("quantise", "fold", "canonicalise", "saturate", "extremes", "layout"),
     *("decompose", "vector_products", "fold", "canonicalise"),
-    *("byte_products", "lower", "place", "expand", "memory_plan"),
+    *("byte_products", "widen", "lower", "place", "expand", "memory_plan"),
 )
 _MACHINE_FREE: dict[str, Pass] = {
     "decompose": decompose,
@@ -96,6 +97,7 @@ def passes_for(machine: Machine, fp: str | None = None) -> dict[str, Pass]:
         "saturate": partial(saturate, machine=machine, solved=_ANSWERS, reassociates=fp != "bitwise"),
         "extremes": partial(extremes, reassociates=fp != "bitwise"),
         "byte_products": partial(byte_products, machine=machine),
+        "widen": partial(widen, machine=machine, reassociates=fp != "bitwise"),
         "lower": partial(lower, machine=machine, reassociates=fp != "bitwise"),
     }
     return {**_MACHINE_FREE, **bound}

@@ -117,6 +117,19 @@ def test_sequences_are_drawn_and_written(tmp_path, capsys):
     assert "s: sequence of f32[?, ?]" in capsys.readouterr().out
 
 
+def test_maps_are_written_by_key(tmp_path, capsys):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 2])
+    maps = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(1, None)))
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[3, 8])
+    graph = helper.make_graph([node], "g", [x], [helper.make_value_info("y", maps)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    path, out = tmp_path / "m.onnx", tmp_path / "out"
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    assert invoke(["run", str(path), "--dim", "rows=5", "--output", str(out)]) == 0
+    assert "y[3]" in capsys.readouterr().out
+    assert [np.load(f).shape for f in out.iterdir()] == [(5,), (5,)]
+
+
 @pytest.mark.parametrize("size, rows", [("?", 1), ("3..8", 3)])
 def test_a_dimension_left_open(model, size, rows, capsys):
     assert invoke(["run", model, "--dim", f"rows={size}", "--json"]) == 0

@@ -106,15 +106,16 @@ def reasons(f: Callable[..., Any]) -> list[str]:
     functions = [g for g in (f, *inside) if inspect.isfunction(g) and g.__module__.startswith(PACKAGE)]
     stack: list[tuple[str, Body]] = [(g.__module__, source(g.__module__).lines[g.__code__.co_firstlineno]) for g in functions]
     seen: set[tuple[str, int]] = set()
-    found: dict[str, None] = {}
+    named = dict(zip(f.__code__.co_freevars, inside))
+    found: dict[str, None] = {named["reason"]: None} if "reason" in named else {}
     while stack:
         module, n = stack.pop()
         if (module, n.lineno) in seen:
             continue
         seen.add((module, n.lineno))
         found.update(dict.fromkeys(own_reasons(n)))
-        named = (resolve(module, e) for e in ast.walk(n) if isinstance(e, ast.Name | ast.Attribute))
-        stack += [(at[0], source(at[0]).functions[at[1]]) for at in named if at is not None]
+        calls = (resolve(module, e) for e in ast.walk(n) if isinstance(e, ast.Name | ast.Attribute))
+        stack += [(at[0], source(at[0]).functions[at[1]]) for at in calls if at is not None]
     return sorted(r for r in found if r.strip("… "))
 
 

@@ -165,10 +165,15 @@ def random_value(port: Port, dims: Mapping[str, Size], rng: np.random.Generator)
 
 
 def tensors_of(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Tensors by name: those of a list as `name[k]`, none of an optional that is not there."""
+    """Tensors by name: those of a list as `name[k]`, of a list of maps what a key has in all of them as `name[key]`, none of an
+    optional that is not there."""
+    import numpy as np
+
     found: dict[str, np.ndarray] = {}
     for name, value in values.items():
-        if isinstance(value, list):
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            found |= {f"{name}[{key}]": np.array([row[key] for row in value]) for key in value[0]}
+        elif isinstance(value, list):
             found |= {f"{name}[{k}]": x for k, x in enumerate(value)}
         elif value is not None:
             found[name] = value

@@ -117,7 +117,7 @@ def why_apart(p: CascadeProblem, machine: Machine) -> str:
     """'' where one pass moves fewer bytes than a kernel for each product and for the reductions, else why it does not.
 
     Apart, values of the domain's size are written (twice as dear as reading) and read between kernels, unless they stay in L2;
-    those that lie in memory are read once more. In one pass each block of rows reads the second factors again, unless these do."""
+    those that lie in memory are read once more. In one pass each block of rows reads second factors again, unless these do."""
     size = p.batch * p.rows * p.length * p.dtype.bytes
     row = p.length * p.dtype.bytes
     if not p.depths and not p.widths:

@@ -2,6 +2,7 @@
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -111,6 +112,9 @@ CASES = {
     "keys that are scaled": (scaled_keys, HEADS, 1, 0, "1024, 1024"),
     "grouped queries": (grouped, SHARED, 1, 0, "4096, 1024"),
     "grouped queries, keys repeated": (repeated, SHARED, 1, 0, "1024, 1024"),
+    "attention in f16": (attention(), ["f16[2, 8, 1024, 64]"] * 3, 1, 0, "1024, 1024"),
+    "causal attention in bf16": (attention(lambda i, j: i >= j), ["bf16[2, 8, 1024, 64]"] * 3, 1, 0, "1024, 1024"),
+    "entropy of a softmax in f16": (entropy, ["f16[40, 400000]"], 1, 1 << 14, "400000"),
     "decoding, split over the keys": (attention(), ["f32[1, 2, 1, 128]", *["f32[1, 2, 16384, 128]"] * 2], 1, 1 << 14, "16384"),
     "logsumexp": (logsumexp, [WIDE], 1, 1 << 14, "200000"),
     "cross entropy": (cross_entropy, [WIDE, "i32[40]"], 2, 1 << 14, "200000"),
@@ -180,6 +184,42 @@ def test_results(name, monkeypatch):
     f = CASES[name][0]
     want = f(*(a.astype("f8") for a in arrays), n=np)
     np.testing.assert_allclose(np.asarray(tcomp.jit(lambda *a: f(*a))(*arrays)), want, rtol=3e-5, atol=2e-4)
+
+
+HALVES = {
+    "attention in f16": [(2, 3, 70, 16)] * 3,
+    "entropy of a softmax in f16": [(30, 500)],
+    "layernorm into a product": [(30, 200), (200,), (200, 24)],
+    "sampling over a product": [(16, 30), (30, 200), (16, 200)],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", HALVES)
+def test_16_bit_floats_are_rounded_once(name, dtype, monkeypatch):
+    """In one pass, they are f32 between operands and results: within a unit of what float64 gives."""
+    for module in ("widen", "lower.cascade_report"):
+        monkeypatch.setattr(f"tcomp.schedule.{module}.why_apart", lambda p, machine: "")
+    arrays = [np.random.default_rng(k).standard_normal(s).astype(dtype) for k, s in enumerate(HALVES[name])]
+    f = CASES[name][0]
+    compiled = tcomp.jit(lambda *a: f(*a))
+    got = np.asarray(compiled(*arrays))
+    assert any(r["fused"] for r in compiled.lower(*arrays).compile().report()["cascades"])
+    if got.dtype.kind == "i":
+        scores = arrays[0].astype("f8") @ arrays[1].astype("f8") + arrays[2].astype("f8")
+        picked = np.take_along_axis(scores, got[:, None], -1)[:, 0]
+        assert np.all(picked >= scores.max(-1) - 0.05)
+        return
+    assert got.dtype == arrays[0].dtype
+    want = f(*(a.astype("f8") for a in arrays), n=np)
+    unit = float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(got.astype("f8"), want, rtol=1.1 * unit, atol=unit * 0.02 * np.abs(want).max())
+
+
+def test_several_passes_round_as_the_text_says():
+    """Rows that stay in the cache are no one pass: what the text rounds is rounded."""
+    low = tcomp.jit(lambda x, g: layernorm(x, g)).lower(tcomp.spec("f16[30, 200]"), tcomp.spec("f16[200]"))
+    assert low.text("graph").count("{dtype = f16}") > 1
 
 
 def test_relu_of_a_norm_needs_two_passes():

@@ -68,10 +68,12 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A chain that stays several passes: its last reduction, and the condition that failed, with a witness."""
+    """A chain that stays several passes: its last reduction, and the condition that failed, with a witness. narrow: what 16-bit
+    floats go through, should they be the reason."""
 
     node: Node
     reason: str
+    narrow: frozenset[Node] = frozenset()
 
 
 def find(func: Func) -> tuple[tuple[Cascade, ...], tuple[Refusal, ...]]:
@@ -84,7 +86,7 @@ def find(func: Func) -> tuple[tuple[Cascade, ...], tuple[Refusal, ...]]:
         if isinstance(built, Cascade):
             found.append(built)
         elif built:
-            refused.append(Refusal(stages[-1], built))
+            refused.append(Refusal(stages[-1], built, search.narrow(stages)))
     return tuple(found), tuple(refused)
 
 
@@ -225,11 +227,7 @@ class _Search:
         assert domain is not None
         work = set().union(*(self.regions[n].work for n in stages))
         products = set().union(*(self.regions[n].products for n in stages))
-        if any(
-            o.type.dtype not in (f32, f64, bool_) and not o.type.dtype.is_integer
-            for n in (*stages, *work)
-            for o in (n, *n.operands)
-        ):
+        if any(_is_narrow(o) for n in (*stages, *work) for o in (n, *n.operands)):
             return "16-bit floats round between its reductions"
         moves = set().union(*(self.regions[n].moves for n in stages))
         members = {*stages, *work, *products}
@@ -237,7 +235,7 @@ class _Search:
             if lead_axes(n.type.shape, domain) is None and self._leaks(n, members | moves, moves):
                 return f"`{n.op}` of {n.type} is needed in memory"
         members |= self._private(members, domain)
-        for more, between in (self._lefts(members, products), self._rights(members, products)):
+        for more, between in (self._lefts(members, products), self._rights(members)):
             members |= more
             moves |= between
         added = self._epilogues(members, stages)
@@ -247,6 +245,12 @@ class _Search:
         if not self._convex(members | moves):
             return "what it gives is read by what it needs"
         return self._built(domain, stages, frozenset(members), sorted(products, key=self.order.__getitem__))
+
+    def narrow(self, stages: list[Node]) -> frozenset[Node]:
+        """All that 16-bit floats go through between the products of a chain."""
+        regions = [self.regions[n] for n in stages]
+        found = {*stages, *(n for r in regions for n in (*r.work, *r.moves) if n.op != "dot")}
+        return frozenset(found) if any(_is_narrow(o) for n in found for o in (n, *n.operands)) else frozenset()
 
     def _leaks(self, n: Node, inside: set[Node], moves: set[Node]) -> bool:
         """Whether something outside needs a value, directly or through the movements of a cascade."""
@@ -284,16 +288,17 @@ class _Search:
                 moved.add(n)
         return found, moved
 
-    def _rights(self, members: set[Node], products: set[Node]) -> tuple[set[Node], set[Node]]:
-        """Single cheap operations on the second factors of products, done where these are copied; the movements between."""
+    def _rights(self, members: set[Node]) -> tuple[set[Node], set[Node]]:
+        """Single cheap operations on second factors, done where these are copied; the movements between."""
         found: set[Node] = set()
         moved: set[Node] = set()
         for n in reversed(self.nodes):
             readers = self.readers[n]
-            inside = all(r in moved or (r in products and r.operands[1] is n) for r in readers)
+            inside = all(r in moved or (r.op == "dot" and r in members and r.operands[1] is n) for r in readers)
             if not readers or not inside or n in self.results or n in members:
                 continue
-            if n.op in _LIGHT and any(o.op == "broadcast" for o in n.operands):
+            widens = n.op == "cast" and _is_narrow(n.operands[0])
+            if widens or (n.op in _LIGHT and any(o.op == "broadcast" for o in n.operands)):
                 found.add(n)
             elif n.op in ("reshape", "transpose"):
                 moved.add(n)
@@ -416,6 +421,10 @@ class _Search:
             )
         found = correction.transfer(core, starts)
         return found if isinstance(found, str) else Stage(n, result, monoid, found.basis, found, None, steps)
+
+
+def _is_narrow(n: Node) -> bool:
+    return n.type.dtype not in (f32, f64, bool_) and not n.type.dtype.is_integer
 
 
 def _path(n: Node, product: Node) -> Iterator[Node]:

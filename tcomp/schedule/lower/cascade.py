@@ -405,11 +405,20 @@ class _Columns:
         if isinstance(second.column, Node):
             values[second.column] = tile.axis(1, second.width)
         extents = (self.columns, second.width)
-        right = whole_load(as_tile(second.element, values, extents), extents)
+        right = self._copied(f"second{k}{self.tag}", whole_load(as_tile(second.element, values, extents), extents))
         row = self.plan.ctx.machine.intrinsic(stage.result.type.dtype)
         if alike:
             return tile.pointwise("add", corrected, self._column_sums(f"sums{k}_{i}", element, right, row.name))
         return tile.dot(self._tile(element), right, corrected, row.name)
+
+    def _copied(self, name: str, right: Node) -> Node:
+        """A second factor that lies in memory, or is computed into memory of this thread."""
+        if right.op == "load":
+            return right
+        if right not in self.kept:
+            self.step.body.append(Let(name, right, "scratch", WIDE))
+            self.kept[right] = tile.ref(name, right.type)
+        return self.kept[right]
 
     def _column_sums(self, name: str, element: Node, right: Node, intrinsic: str) -> Node:
         """What every row adds where an element is the same for all of them: one row's product."""
