@@ -84,7 +84,8 @@ def _only_one_fits(c: Context, now: build.Shape, raw: Node, known: Sequence[Dim 
     """The shape whose one size that is data can only be what the others leave: the data has to say so."""
     at = known.index(None)
     left = quotient(c, now, [d for d in known if d is not None])
-    meant = element(raw if zero or at >= len(now) else _copied(raw, [*now[: at + 1], *known[at + 1 :]]), at)
+    rest = [d for d in known[at + 1 :] if d is not None]
+    meant = element(raw if zero or at >= len(now) else _copied(raw, [*now[: at + 1], *rest]), at)
     fits = apply("or", apply("eq", meant, build.dimension(left, dt.i64)), build.with_scalar("eq", meant, -1))
     c.require(fits, "a shape with the same number of elements")
     return tuple(left if d is None else d for d in known)
@@ -281,7 +282,8 @@ def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
     if not step or not all(math.isfinite(x) for x in (first, last, step) if isinstance(x, float)):
         raise c.broken(f"range {first} to {last} by {step}", "finite bounds and a step that is not 0")
     if isinstance(step, float):
-        return max(0, math.ceil((last - first) / step))
+        count: int = max(0, math.ceil((last - first) / step))
+        return count
     span = index.sub(last, first) if step > 0 else index.sub(first, last)
     return index.maximum(0, index.ceildiv(span, abs(step)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from tcomp.frontend.onnx import build
@@ -29,7 +28,9 @@ def split(c: Context, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
     if len(parts) < len(c.wanted):
         raise c.broken(f"{len(parts)} parts for {len(c.wanted)} results", "one for each")
     if sizes is None or c.facts.dims(sizes) is not None:
-        total = functools.reduce(index.add, parts, 0)
+        total: Dim = 0
+        for p in parts:
+            total = index.add(total, p)
         unify(total, size)
         x = reshape(x, (*x.type.shape[:axis], total, *x.type.shape[axis + 1 :]))
     out: list[Node] = []
@@ -76,7 +77,8 @@ def slice_operands(c: Context, x: Node, starts: Node, ends: Node, axes: Node | N
     late = steps is not None and (by is None or not all(isinstance(s, int) for s in by))
     if first is None or last is None or along is None or late:
         return _late_slice(c, x, (starts, ends, steps), axes)
-    return _slice(c, x, first.reshape(-1), last.reshape(-1), along, (1,) * len(along) if by is None else by.reshape(-1))
+    strides = (1,) * len(along) if by is None else tuple(int(s) for s in by.reshape(-1))
+    return _slice(c, x, tuple(first.reshape(-1)), tuple(last.reshape(-1)), along, strides)
 
 
 def _slice(c: Context, x: Node, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]) -> Node:
