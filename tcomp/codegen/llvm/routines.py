@@ -1,7 +1,7 @@
 """`Call`: runtime routines, written as internal functions of the module.
 
-`sort` and `top_k` order one line (all else fixed) at a time: a bottom-up merge sort of positions, stable, by keys that stay where
-they are; NaN counts as larger than all else. `top_k` of long lines gathers those that come before the last of the k best so far,
+`sort` and `top_k` order one line (all else fixed) at a time: a stable bottom-up merge sort of positions and copies of their keys;
+NaN counts as larger than all else. `top_k` of long lines gathers those that come before the last of the k best so far,
 and sorts whenever twice as many are together. Their memory is the heap's: without it the block ends with TC0606's status.
 """
 
@@ -93,23 +93,23 @@ def _routine(w: Writer, routine: str, dtype: DType, descending: bool) -> str:
 
 def _sort_text(w: Writer, name: str, dtype: DType, order: str) -> str:
     b = FunctionBuilder(w.b.module)
-    _allocate(b, "%n")
+    _allocate(b, "%n", dtype)
     _number_positions(b)
     b.start("numbered")
-    b.effect(f"%from = call ptr {order}(ptr %keys, i64 %step, ptr %first, ptr %second, i64 %n)")
+    b.effect(f"%from = call ptr {order}(ptr %keys, i64 %step, ptr %first, ptr %second, ptr %spare, i64 %n)")
     _write_line(b, MEMORY[dtype.name], dtype.bytes)
     return f"define internal i64 @{name}({_LINE}) nounwind noinline {{\n{b.body()}\n}}"
 
 
 def _order_text(w: Writer, name: str, dtype: DType, descending: bool) -> str:
-    """(keys, stride, positions, room for as many, their number of at least 1) -> where they are in order: one of the two."""
+    """(keys, stride, positions, room for as many, for keys of both, their number of at least 1) -> where they are in order: one
+    of the two."""
     b = FunctionBuilder(w.b.module)
-    b.branch("begin")
-    b.start("begin")
+    _copy_keys(b, dtype)
     _merge_passes(b, Elements(b, 1, w.features), dtype, descending)
     b.start("write")
     b.effect("ret ptr %from")
-    places = "ptr %keys, i64 %step, ptr %first, ptr %second, i64 %n"
+    places = "ptr %keys, i64 %step, ptr %first, ptr %second, ptr %spare, i64 %n"
     return f"define internal ptr @{name}({places}) nounwind noinline {{\n{b.body()}\n}}"
 
 
@@ -124,20 +124,20 @@ def _select_text(w: Writer, name: str, dtype: DType, descending: bool, functions
     b.effect(f"%status = tail call i64 {sort}({_LINE})")
     b.effect("ret i64 %status")
     b.start("long")
-    _allocate(b, "%room")
+    _allocate(b, "%room", dtype)
     b.start("number")
     start = _key(b, e, dtype, "0")
     b.branch("scan")
     _scan(b, e, dtype, descending, element, start)
     b.start("full.room")
-    b.effect(f"%sorted = call ptr {order}(ptr %keys, i64 %step, ptr %here, ptr %there, i64 %room)")
+    b.effect(f"%sorted = call ptr {order}(ptr %keys, i64 %step, ptr %here, ptr %there, ptr %spare, i64 %room)")
     b.effect(f"%other = select i1 {b.value('icmp eq ptr %sorted, %here')}, ptr %there, ptr %here")
     last = b.value(f"getelementptr i64, ptr %sorted, i64 {b.value('sub i64 %kept, 1')}")
     b.effect(f"%limit.new = freeze {element} {_key(b, e, dtype, b.value(f'load i64, ptr {last}'))}")
     b.branch("next")
     _next(b, element)
     b.start("scanned")
-    b.effect(f"%from = call ptr {order}(ptr %keys, i64 %step, ptr %here.next, ptr %there.next, i64 %count.next)")
+    b.effect(f"%from = call ptr {order}(ptr %keys, i64 %step, ptr %here.next, ptr %there.next, ptr %spare, i64 %count.next)")
     _write_line(b, MEMORY[dtype.name], dtype.bytes)
     return f"define internal i64 @{name}({_LINE}) nounwind noinline {{\n{b.body()}\n}}"
 
@@ -174,13 +174,13 @@ def _next(b: FunctionBuilder, element: str) -> None:
     b.branch_if(b.value("icmp slt i64 %k.next, %n"), "scan", "scanned")
 
 
-def _allocate(b: FunctionBuilder, count: str) -> None:
-    """Two arrays of so many positions, %first and %second."""
+def _allocate(b: FunctionBuilder, count: str, dtype: DType) -> None:
+    """Two arrays of so many positions, %first and %second, and %spare, room for the keys of both."""
     b.branch_if(b.value("icmp slt i64 %kept, 1"), "nothing", "some")
     b.start("nothing")
     b.effect("ret i64 0")
     b.start("some")
-    bytes_needed = b.value(f"shl i64 {count}, 4")
+    bytes_needed = b.value(f"mul i64 {count}, {2 * (8 + dtype.bytes)}")
     b.module.declare("ptr @malloc(i64)")
     b.module.declare("void @free(ptr)")
     b.effect(f"%first = call ptr @malloc(i64 {bytes_needed})")
@@ -189,6 +189,7 @@ def _allocate(b: FunctionBuilder, count: str) -> None:
     b.effect(f"ret i64 {_NO_MEMORY}")
     b.start("ready")
     b.effect(f"%second = getelementptr i64, ptr %first, i64 {count}")
+    b.effect(f"%spare = getelementptr i64, ptr %second, i64 {count}")
     b.branch("number")
 
 
@@ -200,13 +201,35 @@ def _number_positions(b: FunctionBuilder) -> None:
     b.branch_if(b.value("icmp slt i64 %k.next, %n"), "number", "numbered")
 
 
+def _copy_keys(b: FunctionBuilder, dtype: DType) -> None:
+    """The keys of %first in their order, in the first half of %spare."""
+    element = MEMORY[dtype.name]
+    b.branch("begin")
+    b.start("begin")
+    b.effect(f"%spare.second = getelementptr {element}, ptr %spare, i64 %n")
+    b.branch("copy")
+    b.start("copy")
+    b.effect("%k = phi i64 [ 0, %begin ], [ %k.next, %copy ]")
+    position = b.value(f"load i64, ptr {b.value('getelementptr i64, ptr %first, i64 %k')}")
+    key = _raw_key(b, dtype, position)
+    b.effect(f"store {element} {key}, ptr {_at(b, dtype, '%spare', '%k')}, align {dtype.bytes}")
+    b.effect("%k.next = add i64 %k, 1")
+    b.branch_if(b.value("icmp slt i64 %k.next, %n"), "copy", "copied")
+    b.start("copied")
+
+
+def _at(b: FunctionBuilder, dtype: DType, base: str, k: str) -> str:
+    return b.value(f"getelementptr {MEMORY[dtype.name]}, ptr {base}, i64 {k}")
+
+
 def _merge_passes(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool) -> None:
-    """Runs of %width in %from become runs twice as long in %to, until one is left (in %from)."""
+    """Runs of %width in %from (their keys in %from.keys) become runs twice as long in %to, until one is left (in %from)."""
     b.branch("pass")
     b.start("pass")
-    b.effect("%width = phi i64 [ 1, %begin ], [ %double, %passed ]")
-    b.effect("%from = phi ptr [ %first, %begin ], [ %to, %passed ]")
-    b.effect("%to = phi ptr [ %second, %begin ], [ %from, %passed ]")
+    b.effect("%width = phi i64 [ 1, %copied ], [ %double, %passed ]")
+    for kind, first, second in (("", "%first", "%second"), (".keys", "%spare", "%spare.second")):
+        b.effect(f"%from{kind} = phi ptr [ {first}, %copied ], [ %to{kind}, %passed ]")
+        b.effect(f"%to{kind} = phi ptr [ {second}, %copied ], [ %from{kind}, %passed ]")
     b.effect("%double = shl i64 %width, 1")
     b.branch_if(b.value("icmp slt i64 %width, %n"), "run", "write")
     b.start("run")
@@ -228,14 +251,15 @@ def _merge(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool) -> N
     b.start("merge")
     for name, first in (("i", "%low"), ("j", "%middle"), ("o", "%low")):
         b.effect(f"%{name} = phi i64 [ {first}, %run ], [ %{name}.next, %merge ]")
-    left = _position(b, "%i", "%middle")
-    right = _position(b, "%j", "%high")
-    before = _before(b, e, dtype, _key(b, e, dtype, right), _key(b, e, dtype, left), descending)
+    (left, left_key), (right, right_key) = (_entry(b, dtype, at, end) for at, end in (("%i", "%middle"), ("%j", "%high")))
+    before = _before(b, e, dtype, from_memory(e, dtype, right_key), from_memory(e, dtype, left_key), descending)
     used_up = b.value("icmp sge i64 %i, %middle")
     wanted = b.value(f"or i1 {used_up}, {before}")
     take = b.value(f"and i1 {b.value('icmp slt i64 %j, %high')}, {wanted}")
-    chosen = b.value(f"select i1 {take}, i64 {right}, i64 {left}")
-    b.effect(f"store i64 {chosen}, ptr {b.value('getelementptr i64, ptr %to, i64 %o')}")
+    element, size = MEMORY[dtype.name], dtype.bytes
+    for kind, x, y, base, bytes_ in (("i64", right, left, "%to", 8), (element, right_key, left_key, "%to.keys", size)):
+        chosen = b.value(f"select i1 {take}, {kind} {x}, {kind} {y}")
+        b.effect(f"store {kind} {chosen}, ptr {b.value(f'getelementptr {kind}, ptr {base}, i64 %o')}, align {bytes_}")
     step = b.value(f"zext i1 {take} to i64")
     b.effect(f"%j.next = add i64 %j, {step}")
     b.effect(f"%i.next = add i64 %i, {b.value(f'xor i64 {step}, 1')}")
@@ -243,16 +267,21 @@ def _merge(b: FunctionBuilder, e: Elements, dtype: DType, descending: bool) -> N
     b.branch_if(b.value("icmp slt i64 %o.next, %high"), "merge", "merged")
 
 
-def _position(b: FunctionBuilder, at: str, end: str) -> str:
-    """The position at `at`, or the run's last one where it is used up."""
+def _entry(b: FunctionBuilder, dtype: DType, at: str, end: str) -> tuple[str, str]:
+    """The position and the key at `at`, or the run's last ones where it is used up."""
     last = b.value(f"sub i64 {end}, 1")
     kept = b.value(f"call i64 @llvm.smin.i64(i64 {at}, i64 {last})")
-    return b.value(f"load i64, ptr {b.value(f'getelementptr i64, ptr %from, i64 {kept}')}")
+    position = b.value(f"load i64, ptr {b.value(f'getelementptr i64, ptr %from, i64 {kept}')}")
+    return position, b.value(f"load {MEMORY[dtype.name]}, ptr {_at(b, dtype, '%from.keys', kept)}, align {dtype.bytes}")
+
+
+def _raw_key(b: FunctionBuilder, dtype: DType, position: str) -> str:
+    pointer = b.value(f"getelementptr i8, ptr %keys, i64 {b.value(f'mul i64 {position}, %step')}")
+    return b.value(f"load {MEMORY[dtype.name]}, ptr {pointer}, align {dtype.bytes}")
 
 
 def _key(b: FunctionBuilder, e: Elements, dtype: DType, position: str) -> str:
-    pointer = b.value(f"getelementptr i8, ptr %keys, i64 {b.value(f'mul i64 {position}, %step')}")
-    return from_memory(e, dtype, b.value(f"load {MEMORY[dtype.name]}, ptr {pointer}, align {dtype.bytes}"))
+    return from_memory(e, dtype, _raw_key(b, dtype, position))
 
 
 def _before(b: FunctionBuilder, e: Elements, dtype: DType, x: str, y: str, descending: bool) -> str:
