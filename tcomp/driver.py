@@ -106,10 +106,12 @@ def passes_for(machine: Machine, fp: str | None = None) -> dict[str, Pass]:
 PASSES: dict[str, Pass] = passes_for(machine_for("cpu")[0])
 
 
-def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass] = PASSES, first: int = 1) -> Module:
+def run_passes(
+    module: Module, names: tuple[str, ...], passes: Mapping[str, Pass] = PASSES, first: int = 1, variant: str = ""
+) -> Module:
     """`module` after the named passes: verified between them as TCOMP_CHECK says, dumped as TCOMP_DUMP says.
 
-    first: the number of the first pass in the names of dumps.
+    first: the number of the first pass in the names of dumps, which begin with `variant`.
     """
     for number, name in enumerate(names, first):
         if name not in passes:
@@ -118,7 +120,7 @@ def run_passes(module: Module, names: tuple[str, ...], passes: Mapping[str, Pass
         after = passes[name](module)
         trace.event("pass", name=name, seconds=time.perf_counter() - start)
         check(name, module, after)
-        _dump(f"{number:02d}-{name}", after)
+        _dump(f"{variant}{number:02d}-{name}", after)
         module = after
     return module
 
@@ -134,15 +136,15 @@ def _dump(name: str, module: Module) -> None:
         raise Error("TC0002", f"TCOMP_DUMP={folder}: {e.strerror}", "a folder that can be written") from None
 
 
-def stages_of(func: Func, options: Options) -> dict[str, Module]:
-    """`func` at every stage: graph (after its passes), tile, placed and reg."""
+def stages_of(func: Func, options: Options, variant: str = "") -> dict[str, Module]:
+    """`func` at every stage: graph (after its passes), tile, placed and reg. variant: what names of its dumps begin with."""
     machine, _ = machine_for(options.target)
     passes = passes_for(machine, options.fp)
     module = Module("graph", func.name, func, target=options.target)
     modules: dict[str, Module] = {module.stage: module}
-    _dump(f"00-{module.stage}", module)
+    _dump(f"{variant}00-{module.stage}", module)
     for number, name in enumerate(PIPELINE, 1):
-        module = run_passes(module, (name,), passes, number)
+        module = run_passes(module, (name,), passes, number, variant)
         modules[module.stage] = module
     return modules
 

@@ -55,9 +55,9 @@ def _others(func: Func, options: Options) -> tuple[list[tuple[Func, Artifact]], 
     """The variants that take further sizes, and why some are not there."""
     others: list[tuple[Func, Artifact]] = []
     refused: list[Fate] = []
-    for other in func.others[: MOST - 1]:
+    for k, other in enumerate(func.others[: MOST - 1]):
         try:
-            others.append((other, artifact_of(stages_of(other, options), options)))
+            others.append((other, artifact_of(stages_of(other, options, f"other{k}-"), options)))
         except Error as e:
             refused.append(Fate("all", "only what the variants take", f"the general one: {e.code}: {e.found}", e.place))
     return others, tuple(refused)
@@ -99,7 +99,7 @@ def _buckets(func: Func, modules: Modules, options: Options, room: int) -> list[
 
 def _bucket(func: Func, modules: Modules, options: Options, values: Mapping[Node, Dim]) -> _Bucket:
     small = sized(func, values)
-    stages = stages_of(small, options)
+    stages = stages_of(small, options, "".join(f"{s['name']}{v if isinstance(v, int) else 'few'}-" for s, v in values.items()))
     middle = {str(s["name"]): v if isinstance(v, int) else FEW // 2 for s, v in values.items()}
     at = {s["name"]: index.nearest(s, USUAL) for s in func.symbols()} | middle
     gain = _cycles(modules, at) / _cycles(stages, at)

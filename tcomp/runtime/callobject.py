@@ -135,6 +135,11 @@ def bind(spec: CallSpec, shapes: list[tuple[int, ...]]) -> list[int] | None:
     return [values.get(name, 0) for name in spec.bound]
 
 
+def sizes(spec: CallSpec, inputs: list[np.ndarray]) -> dict[str, int]:
+    """The symbols' values, and those of expressions among the inputs' sizes, by their text."""
+    return dict(zip(spec.bound, bind(spec, [array.shape for array in inputs]) or ()))
+
+
 def _binds_all(spec: CallSpec) -> bool:
     """Whether the inputs bind every symbol."""
     return {d for port in spec.inputs for d in port.shape}.issuperset(spec.symbols)

@@ -117,11 +117,12 @@ def _static_sizes(artifact: Artifact, plan: int) -> tuple[int, ...] | None:
     return None if function(None, out.ctypes.data) else tuple(out.tolist())
 
 
-def _fault(artifact: Artifact, status: int) -> Error:
-    """The error that a status word stands for."""
+def _fault(artifact: Artifact, status: int, sizes: Mapping[str, int]) -> Error:
+    """The error that a status word stands for, in a call of these sizes."""
     code, node = STATUS_CODES[status >> 32], status & 0xFFFFFFFF
     place = artifact.nodes[node] if code != "TC0606" and node < len(artifact.nodes) else ""
-    return Error(code, _FOUND[code], place=place)
+    told = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    return Error(code, _FOUND[code], place=place, hint=f"the call has {told}" if told and code == "TC0605" else "")
 
 
 class Report(dict[str, Any]):
@@ -236,7 +237,7 @@ class Executable:
         number = callobject.choose(self.specs, [a.shape for a in taken])
         status, results = callobject.call(self.specs[number], taken)
         if status:
-            raise _fault(self.artifact.variants[number], status)
+            raise _fault(self.artifact.variants[number], status, callobject.sizes(self.specs[number], taken))
         return results[0] if len(results) == 1 else tuple(results)
 
     def _taken(self, values: tuple[Any, ...]) -> list[np.ndarray]:
@@ -244,10 +245,13 @@ class Executable:
         given = guards.by_position(self.inputs, values, self._defaults)
         return [arrays.take(port, value) for port, value in zip(self.inputs, given)]
 
-    def text(self, stage: str) -> str:
-        """The text of the variant that is tried first, at a stage: graph, tile, placed, reg, llvm, asm. Raises TC0105 for any
-        other."""
-        texts = self.artifact.texts
+    def text(self, stage: str, variant: int | None = None) -> str:
+        """The program's text at a stage: graph, tile, placed, reg, llvm, asm. variant: its number in the report, where there are
+        several; else that of the usual call. Raises TC0105 for any other stage or number."""
+        variants = self.artifact.variants
+        if variant is not None and not 0 <= variant < len(variants):
+            raise Error("TC0105", f"there is no variant {variant}", f"a number from 0 to {len(variants) - 1}")
+        texts = (self.artifact if variant is None else variants[variant]).texts
         if stage == "asm" and self._assembly is not None and "llvm" in texts:
             return self._assembly(texts["llvm"])
         if stage not in texts:

@@ -1,5 +1,6 @@
 """`.tcomp` files: they come back whole, constants mapped; whatever is altered, cut or hostile is refused."""
 
+import hashlib
 import json
 import os
 import platform
@@ -181,6 +182,9 @@ def edit(key, value):
 
 BAD = {
     "another format": edit(["format"], 3),
+    "variants without members": edit(["artifact", "others"], [{}]),
+    "a variant that is none": edit(["artifact", "others"], 7),
+    "variants tried before it": edit(["artifact", "lead"], 1),
     "path as a stage": edit(["artifact", "texts", "../../evil"], "00"),
     "entry": edit(["artifact", "entry"], "system; rm"),
     "no list": edit(["artifact", "inputs"], 7),
@@ -291,3 +295,41 @@ def test_a_function_for_another_machine_fails_when_it_is_called():
     other = "cpu:aarch64" if platform.machine() == "x86_64" else "cpu:x86-64"
     with pytest.raises(Error, match="TC0702"):
         tcomp.jit(lambda x: x + 1, target=other)(np.ones(3))
+
+
+def test_variants_come_back(whole, path):
+    """Each with its own code and texts; constants of several are there once."""
+    other = replace(whole, texts={"tile": "kernel @other\n"}, symbols=(), flops=9)
+    both = replace(whole, others=(other, other), lead=1)
+    write(both, path)
+    back = read(path)
+    assert back.manifest() == both.manifest() and [v.texts for v in back.variants] == [other.texts, whole.texts, other.texts]
+    assert {id(c.data) for v in back.variants for c in v.constants} == {id(c.data) for c in back.constants}
+    assert path.stat().st_size < 4 * sum(c.data.nbytes for c in whole.constants) + 3 * len(whole.objects[0].data) + 10_000
+
+
+def nested(manifest):
+    manifest["others"][0]["others"] = [dict(manifest["others"][0])]
+
+
+def renamed(manifest):
+    manifest["others"][0]["inputs"][0][0] = "z"
+
+
+def many(manifest):
+    manifest["others"] *= 40
+
+
+@pytest.mark.parametrize("change", [nested, renamed, many])
+def test_variants_that_are_none_of_the_program(whole, path, change):
+    """Altered with a digest that fits: the checks do not lean on it."""
+    write(replace(whole, others=(replace(whole, others=()),)), path)
+
+    def altered(members):
+        manifest = json.loads(members["manifest.json"])
+        change(manifest["artifact"])
+        manifest["digest"] = hashlib.sha256(json.dumps(manifest["artifact"], sort_keys=True).encode()).hexdigest()
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    rebuilt(path, altered)
+    refused(path)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tcomp
-from tcomp import trace
+from tcomp import trace, variants
+from tcomp.driver import stages_of
 from tcomp.errors import Error
 
 SIZES = [(3, 3), (1, 5), (7, 1), (1, 1), (0, 0), (0, 1), (1, 0), (65, 65), (64, 1), (300, 300)]
@@ -73,6 +74,54 @@ def test_the_report_says_what_became_of_dimensions(exe):
     assert [row[:2] for row in report["dimensions"]] == [["n", "symbolic"], ["m", "symbolic"], ["m", "n"]]
     assert "broadcast" in report["dimensions"][2][2] and "test_variants.py" in report["dimensions"][2][3]
     assert [row[1] for row in report["variants"]] == ["m = n", "all other sizes"]
+
+
+def test_any_variant_shows_its_text(exe):
+    assert exe.text("graph", 0) == exe.text("graph") and "stretch" not in exe.text("graph")
+    assert "stretch" in exe.text("graph", 1) and "define" in exe.text("llvm", 1)
+    with pytest.raises(Error, match=r"TC0105.*variant 2"):
+        exe.text("graph", 2)
+
+
+def test_every_variant_is_dumped(tmp_path, monkeypatch):
+    monkeypatch.setenv("TCOMP_DUMP", str(tmp_path))
+    tcomp.compile(lambda x, y: x + y, tcomp.spec("f32[n=1..64]"), tcomp.spec("f32[m]"), use_cache=False)
+    names = {p.name.partition("00-graph")[0] for p in tmp_path.glob("*00-graph.tc")}
+    assert names == {"", "other0-", "n1-", "nfew-"}
+
+
+def test_a_general_program_that_cannot_be_compiled_is_left_out(monkeypatch):
+    """The program then is one for equal sizes, and says so."""
+
+    def refusing(func, options, variant=""):
+        if variant:
+            raise Error("TC0501", "a stretch", place="somewhere")
+        return stages_of(func, options)
+
+    monkeypatch.setattr(variants, "stages_of", refusing)
+    exe = tcomp.compile(centred, tcomp.spec("f32[n, 5]"), tcomp.spec("f32[m, 5]"), use_cache=False)
+    check(exe, 4, 4)
+    with pytest.raises(Error, match="TC0601"):
+        exe(*arrays(1, 5))
+    told = ["all", "only what the variants take", "the general one: TC0501: a stretch", "somewhere"]
+    assert exe.report()["dimensions"][-1] == told
+
+
+def test_sizes_that_are_expressions_are_checked_on_the_fast_path():
+    from onnx import TensorProto, helper
+
+    shapes = {"past": ["old", 3], "new": ["fresh", 3], "mask": ["all", 3]}
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    nodes = [helper.make_node("Concat", ["past", "new"], ["both"], axis=0), helper.make_node("Mul", ["both", "mask"], ["y"])]
+    graph = helper.make_graph(nodes, "g", ports, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    exe = tcomp.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), use_cache=False)
+    assert exe.artifact.inputs[2].shape == ("fresh + old", 3)
+    for old, fresh, all_ in ((4, 2, 6), (4, 2, 1), (1, 0, 1), (0, 1, 5)):
+        past, new, mask = (np.random.default_rng(d).standard_normal((d, 3), np.float32) for d in (old, fresh, all_))
+        got = exe.call_flat(past, new, mask)
+        np.testing.assert_array_equal(got, np.concatenate([past, new]) * mask)
+    with pytest.raises(Error, match=r"(?s)TC0605.*Mul.*old = 4, fresh = 2, all = 5"):
+        exe(np.zeros((4, 3), np.float32), np.zeros((2, 3), np.float32), np.zeros((5, 3), np.float32))
 
 
 def test_files_and_the_cache_hold_all_variants(exe, tmp_path, monkeypatch):
