@@ -7,7 +7,8 @@ holds, and one that decides by the sizes of the call (`stretch`), for all others
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tcomp.ir.graph import Fate
 from tcomp.ir.node import Dim, Node
 
 Pair = tuple[Dim, Dim]
+MOST_CHOICES = 4  # pairs of which one side may be chosen
 MET = "both meet in a broadcast"  # why a dimension became another one
 
 
@@ -25,11 +27,13 @@ MET = "both meet in a broadcast"  # why a dimension became another one
 class Meetings:
     """What one attempt has met. equal: whether sizes that can be said to be equal are taken to be. place: what is being
     traced. branches: subgraphs around, which a call may not come to. pairs: who met that could be equal, and where first, in
-    order. parts: the sizes that each size is made of, all of them equal to it or 1."""
+    order. parts: the sizes that each size is made of, all of them equal to it or 1. chosen: of pairs, the one that decides where
+    the program only works with its size."""
 
     equal: bool = False
     place: str = ""
     branches: int = 0
+    chosen: Mapping[Pair, Dim] = field(default_factory=dict)
     pairs: dict[Pair, str] = field(default_factory=dict)
     parts: dict[Dim, frozenset[Dim]] = field(default_factory=dict)
 
@@ -46,7 +50,7 @@ class Meetings:
             return a
         if a in self.parts.get(b, ()):
             return b
-        return self._noted((a, b), index.broadcast(a, b), data)
+        return self._noted((a, b), self.chosen.get((a, b)) or index.broadcast(a, b), data)
 
     def within(self, d: Dim, size: Dim, data: bool = False) -> None:
         """An axis of size `d`, which is not known to be 1, is wanted where one of `size` is: d is equal to it or 1."""
@@ -77,6 +81,13 @@ class Meetings:
             fixed = {s: index.substitute(d, {symbol: other}) for s, d in fixed.items()} | {symbol: other}
             account.append(Fate(index.show(symbol), index.show(other), MET, place))
         return fixed, tuple(account)
+
+
+def choices(pairs: Iterable[Pair]) -> Iterator[dict[Pair, Dim]]:
+    """Of one or two pairs one side each: what may be decided where a program does not work with the sizes of all calls."""
+    sides = [(pair, d) for pair in tuple(pairs)[:MOST_CHOICES] for d in pair]
+    yield from ({pair: d} for pair, d in sides)
+    yield from (dict(both) for both in itertools.combinations(sides, 2) if both[0][0] != both[1][0])
 
 
 def _is_free(x: Dim, other: Dim) -> TypeGuard[Node]:

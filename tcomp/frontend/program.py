@@ -10,7 +10,7 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.frontend import pytree
-from tcomp.frontend.meetings import Meetings, noting
+from tcomp.frontend.meetings import Meetings, choices, noting
 from tcomp.frontend.promotion import element_type
 from tcomp.frontend.pytree import Tree
 from tcomp.frontend.spec import Spec
@@ -79,9 +79,7 @@ def trace_flat(
     """Trace `call` on the nest of `tree` whose leaf k stands for described[k], or is the static leaves[k].
 
     Where symbolic sizes meet in a broadcast it is traced again with these equal, for the calls in which they are."""
-    noted = Meetings()
-    with noting(noted):
-        program = _traced(call, name, tree, described, leaves)
+    program, noted = _decided(lambda: _traced(call, name, tree, described, leaves))
     merged, account = noted.merging()
     if not merged:
         return program
@@ -89,6 +87,27 @@ def trace_flat(
     with noting(Meetings()):
         first = _traced(call, name, tree, equal, leaves).func
     return replace(program, func=replace(first, others=(program.func,), account=account))
+
+
+def _decided(attempt: Callable[[], Program]) -> tuple[Program, Meetings]:
+    """The program for all calls, and the sizes that meet in it. Where it does not work with what both together give (a product
+    wants the size of one of them), the size is that one, and the other is equal to it or 1."""
+    noted = Meetings()
+    try:
+        with noting(noted):
+            return attempt(), noted
+    except Error as fault:
+        if fault.code != "TC0102" or not noted.pairs:
+            raise
+        first = fault
+    for chosen in choices(noted.pairs):
+        again = Meetings(chosen=chosen)
+        try:
+            with noting(again):
+                return attempt(), again
+        except Error:
+            continue
+    raise first
 
 
 def _traced(

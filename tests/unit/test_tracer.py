@@ -187,6 +187,18 @@ def test_symbolic_sizes_that_cannot_be_1_must_be_one_symbol():
         trace(lambda x, y: x + y, (spec("f32[n=2..8]"), spec("f32[m=2..8]")))
 
 
+def test_a_product_decides_which_of_two_sizes_counts():
+    """The mask's columns are those of the scores, or one: nothing else has a meaning where the values have as many rows."""
+    f = trace(lambda x, mask, v: (x + mask) @ v, (spec("f32[r, s]"), spec("f32[m, t]"), spec("f32[s, 2]"))).func
+    (general,) = f.others
+    assert [str(n.type) for n in general.nodes() if n.op == "stretch"] == ["f32[min(max(m, r), (m * r)), s]"] * 2
+    for r, s, m, t in ((3, 4, 3, 4), (3, 4, 1, 1), (1, 4, 3, 1), (3, 1, 1, 1), (0, 4, 1, 4)):
+        x, mask, v = np.ones((r, s), np.float32), np.full((m, t), 2, np.float32), np.ones((s, 2), np.float32)
+        assert same(graph.run(general, [x, mask, v])[0], (x + mask) @ v)
+    with pytest.raises(Error, match=r"(?s)TC0102.*inner size"):
+        trace(lambda x, y, v: (x + y) @ v, (spec("f32[r, s]"), spec("f32[r, t]"), spec("f32[u, 2]")))
+
+
 def test_stacks_of_matrices_meet_like_other_sizes():
     f = trace(lambda x, y: x @ y, (spec("f32[n, 2, 3]"), spec("f32[m, 3, 2]"))).func
     for n, m in ((4, 4), (1, 4), (4, 1), (0, 1)):

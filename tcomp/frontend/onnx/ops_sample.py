@@ -87,12 +87,17 @@ def _tap(x: Node, position: Sequence[Node], padding: str, corners: bool, dtype: 
         near = cast(apply("max", apply("min", p, last), scalar(0, p)), dt.i64)
         size = broadcast(build.dimension(d, dt.i64), flat.type.shape, ())
         flat = apply("add", apply("mul", flat, size), near)
-    pixels = reshape(transpose(x, (0, *range(2, x.type.rank), 1)), (n, index.product(space), channels))
+    pixels = reshape(pixels_of(x), (n, index.product(space), channels))
     at = reshape(flat, (*flat.type.shape, 1))
     found = cast(apply("gather_nd", pixels, at, batch=1), dtype)
     if padding != "zeros":
         return found
     return apply("where", broadcast(inside, found.type.shape, (0, 1)), found, scalar(0, found))
+
+
+def pixels_of(x: Node) -> Node:
+    """[N, C, *space] with the channels last, in memory of its own: they are read together, at places that are data."""
+    return apply("copy", transpose(x, (0, *range(2, x.type.rank), 1)), number=0)
 
 
 def _reflected(p: Node, d: Dim, corners: bool) -> Node:
@@ -228,7 +233,7 @@ def _bilinear(x: Node, which: Node, y: Node, x_: Node, height: Dim, width: Dim, 
         t = apply("sub", p, base)
         above = apply("min", with_scalar("add", base, 1), with_scalar("sub", size, 1))
         taps.append([(base, apply("sub", scalar(1, t), t)), (above, t)])
-    pixels = transpose(x, (0, 2, 3, 1))
+    pixels = pixels_of(x)
     parts = []
     for (a, wa), (b, wb) in product(*taps):
         at = [reshape(cast(v, dt.i64), (*v.type.shape, 1)) for v in (which, a, b)]
