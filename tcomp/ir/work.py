@@ -139,10 +139,10 @@ def _repeated(work: Dim, var: Node, lo: Dim, hi: Dim, step: int) -> Dim:
     count = index.ceildiv(extent, step)
     if not _reads(work, var):
         return index.mul(work, count)
-    part = index.minimum(step, index.sub(hi, var))
+    part = index.minimum(step, _less(hi, var))
     positive = index.maximum(part, 0)
     work = index.substitute(work, {positive: part}) if isinstance(positive, Node) else work  # a turn has some
-    parts = _by_parts(work, var, part, extent, count)
+    parts = _by_parts(work, var, part, step, extent, count)
     if parts is not None:
         return parts
     known = index.constant(count)
@@ -163,14 +163,31 @@ def _less(hi: Dim, lo: Dim) -> Dim:
     return index.sub(hi, lo)
 
 
-def _by_parts(work: Dim, var: Node, part: Dim, extent: Dim, count: Dim) -> Dim | None:
-    """The sum where `work` is linear in the part of the extent that a turn takes, and reads the variable nowhere else."""
+def _by_parts(work: Dim, var: Node, part: Dim, step: int, extent: Dim, count: Dim) -> Dim | None:
+    """The sum where `work` is linear in the part of the extent that a turn takes, and in the number of blocks of it of which a
+    whole part has a whole number, and reads the variable nowhere else."""
     if not isinstance(part, Node):
         return None
-    none, one, two = (index.substitute(work, {part: size}) for size in range(3))
-    if _reads(one, var) or index.add(none, two) != index.mul(one, 2):
-        return None
-    return index.add(index.mul(none, count), index.mul(index.sub(one, none), extent))
+    amounts: dict[Node, Dim] = {part: extent}
+    for q in _divisors(work):
+        blocks = index.ceildiv(part, q)
+        if step % q == 0 and isinstance(blocks, Node):
+            amounts[blocks] = index.ceildiv(extent, q)
+    names = {n: index.symbol(f"?{k}", 0, index.bounds(n)[1]) for k, n in enumerate(amounts)}
+    work = index.substitute(work, dict(names))
+    fixed = index.substitute(work, dict.fromkeys(names.values(), 0))
+    rebuilt, total = fixed, index.mul(fixed, count)
+    for n, name in names.items():
+        each = index.sub(index.substitute(work, {**dict.fromkeys(names.values(), 0), name: 1}), fixed)
+        rebuilt = index.add(rebuilt, index.mul(each, name))
+        total = index.add(total, index.mul(each, amounts[n]))
+    return None if rebuilt != work or _reads(work, var) else total
+
+
+def _divisors(work: Dim) -> set[int]:
+    """What is divided by in `work`."""
+    nodes = walk([work] if isinstance(work, Node) else [])
+    return {q for n in nodes if n.op == "floordiv" and (q := index.constant(index.as_dim(n.operands[1]))) is not None}
 
 
 def _sampled(work: Dim, var: Node, places: Sequence[Dim]) -> Dim:

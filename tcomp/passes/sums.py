@@ -64,13 +64,13 @@ def rounds(monoid: str, type: TileType) -> bool:
 def in_levels(variable: Callable[[Dim, Dim, int], Node], lo: Dim, hi: Dim, step: int, anew: bool = False) -> list[Turns]:
     """The loops, outermost first, that go from lo to hi by step in levels. anew: of the outermost."""
     out: list[Turns] = []
-    extent, end = index.sub(hi, lo), hi
+    extent = index.sub(hi, lo)
     for k in reversed(range(_levels(extent, step))):
         size = step * TURNS**k
-        var = variable(lo, end, size)
-        out.append(Turns(var, lo, end, size, anew or bool(out)))
-        lo, after = var, index.add(var, size)
-        end = after if index.divisible(extent, size) else index.minimum(hi, after)
+        var = variable(lo, hi, size)
+        out.append(Turns(var, lo, hi, size, anew or bool(out)))
+        after = index.add(var, size)
+        lo, hi = var, after if index.divisible(extent, size) else index.minimum(hi, after)
     return out
 
 

@@ -40,6 +40,20 @@ def test_counts_are_those_of_the_mathematics(f, specs, flops, moved):
     assert found["flops"] == flops and found["bytes"]["moved"] == moved
 
 
+@pytest.mark.parametrize("spec", ["f32[20000, 1024]", "f32[n, 1024]"])
+def test_loops_in_levels_count_every_turn(spec):
+    """A sum in levels adds up one in 64 once more."""
+    found = report(lambda x: xp.sum(x, axis=0), spec)["flops"]
+    if "n" in spec:
+        found = tcomp.compile(lambda x: xp.sum(x, axis=0), tcomp.spec(spec), use_cache=False).report({"n": 20000})["flops"]
+    assert 20000 * 1024 <= found <= 20000 * 1024 * 1.02
+
+
+def test_work_of_symbolic_sums_is_short():
+    found = report(lambda x: xp.sum(x, axis=0), "f32[n, 1024]")["flops"]
+    assert "1024*n" in found and len(found) < 100
+
+
 def test_masks_halve_the_work():
     specs = ["f32[1024, 64]"] * 3
     whole, half = report(attention, *specs)["flops"], report(causal, *specs)["flops"]

@@ -24,7 +24,7 @@ from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Launch, MainSt
 from tcomp.ir.types import Buffer
 from tcomp.ir.work import nodes_work
 from tcomp.passes.fusion import CONTROL, Group, fuse
-from tcomp.schedule.lower import alone, contraction, convolution, loops
+from tcomp.schedule.lower import alone, columns, contraction, convolution, loops
 from tcomp.schedule.lower.cascade import lower_cascade
 from tcomp.schedule.lower.cascade_report import chosen_cascades, note_kernel
 from tcomp.schedule.lower.legal import demands, require_known
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LOWERING: dict[str, Callable[[str, Group, Context], Lowered]] = {
     "map": loops.lower_map,
     "row": loops.lower_row,
-    "column": loops.lower_column,
+    "column": columns.lower_column,
     "dot": contraction.lower_dot,
     "cascade": lower_cascade,
     "conv": convolution.lower_conv,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tcomp.ir import index, layout, tile
 from tcomp.ir.index import likely
@@ -19,7 +19,7 @@ from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import finish, output_buffer
 from tcomp.schedule.lower.nest import blocks_of, counter, nest
 from tcomp.schedule.lower.packing import BLOCK, Source, pack_phase, packed, part_of, per_word, words_of
-from tcomp.schedule.lower.parts import Context, Lowered
+from tcomp.schedule.lower.parts import Context, Lowered, with_workspace
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled
 from tcomp.schedule.space import Problem, row_of
@@ -337,8 +337,3 @@ def _source(plan: Plan, right: Node) -> Source:
         return _as_tile(tiled(right, Tiling(axis_values(plan.dims, (*batch, 0, column, k)), extents, {})), extents)
 
     return read
-
-
-def with_workspace(lowered: Lowered, *buffers: Buffer) -> Lowered:
-    kernel = replace(lowered.kernel, workspace=(*lowered.kernel.workspace, *buffers))
-    return replace(lowered, kernel=kernel)

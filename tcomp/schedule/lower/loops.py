@@ -1,27 +1,24 @@
-"""Kernels that are loops over a domain: pointwise maps, reductions along rows, reductions down columns."""
+"""Kernels that are loops over a domain: pointwise maps and reductions along rows. (Reductions down columns: `columns.py`.)"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import product as every
+from dataclasses import dataclass, field, replace
 
 from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
 from tcomp.ir.dtype import accumulator
 from tcomp.ir.index import likely
 from tcomp.ir.machine import LANES
-from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import MONOIDS, OPS
+from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.ops import OPS
 from tcomp.ir.stmts import By, Grid, GridAxis, Kernel, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.fusion import COSTLY, Group
-from tcomp.passes.sums import TURNS, Sum, Turns, adding_loops, in_levels, rounds
 from tcomp.schedule.lower.checks import check_phases
 from tcomp.schedule.lower.collapse import Collapsed, collapse
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, nest
-from tcomp.schedule.lower.parts import Context, Lowered, kernel_symbols
+from tcomp.schedule.lower.parts import Context, Lowered, Parts, kernel_symbols, parts_of, with_workspace
 from tcomp.schedule.lower.reading import Reader, loads
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled
 
@@ -29,7 +26,6 @@ WIDE = 64  # lanes of the main loop over columns: four vectors hide the latency 
 BLOCK = 8192  # elements of one block: about the work that hides the cost of claiming it
 ROW_ON_STACK = 64 << 10  # bytes of a row kept on the stack; longer rows live in scratch, up to ROW_KEPT
 ROW_KEPT = 512 << 10
-UNROLLED = 25  # elements that a reduction over other axes than the last combines without a loop
 
 
 def output_buffer(k: int, n: Node, shape: tuple[Dim, ...]) -> Buffer:
@@ -58,10 +54,11 @@ def finish(
 
 def lower_map(name: str, group: Group, ctx: Context) -> Lowered:
     """One pass over the domain; every output is a store of its expression."""
-    return _mapped(name, group, ctx, Reader(lambda n: ctx.in_memory(n) and n not in group.outputs))
+    return mapped(name, group, ctx, Reader(lambda n: ctx.in_memory(n) and n not in group.outputs))
 
 
-def _mapped(name: str, group: Group, ctx: Context, reader: Reader) -> Lowered:
+def mapped(name: str, group: Group, ctx: Context, reader: Reader) -> Lowered:
+    """The map of what `reader` reads at each element of the outputs."""
     shape = group.outputs[0].type.shape
     expressions = [reader.read(n, domain_axes(shape)) for n in group.outputs]
     c = collapse(shape, expressions)
@@ -102,10 +99,10 @@ class _Map:
 
     def row(self, at: tuple[Dim, ...], start: Dim, extent: Dim) -> tuple[Stmt, ...]:
         """The stores of a part of one row."""
-        return self.stores((*at, index.add(start, tile.axis(0, extent))), (extent,), By((_lane_width(extent),)))
+        return self.stores((*at, index.add(start, tile.axis(0, extent))), (extent,), By((lane_width(extent),)))
 
 
-def _lane_width(d: Dim) -> int:
+def lane_width(d: Dim) -> int:
     """Lanes of the loop over an axis: up to WIDE, no wider than the axis needs."""
     return min(WIDE, -(-d // LANES) * LANES) if isinstance(d, int) and d > 0 else WIDE
 
@@ -165,9 +162,47 @@ def lower_row(name: str, group: Group, ctx: Context) -> Lowered:
     outer, columns = c.dims[:-1], c.dims[-1]
     shapes = {n: c.dims if n.type.shape == shape else outer for n in group.outputs}
     outputs = {n: output_buffer(k, n, shapes[n]) for k, n in enumerate(group.outputs)}
-    grid = nest(blocks_of(outer, likely(columns), BLOCK), lambda at: _row_body(row, c, outputs, at))
-    inputs = c.inputs(reader.inputs)
-    return finish(name, reader, inputs, list(outputs.values()), group.outputs, (grid,), ctx)
+    part = None if kept or c.dims in shapes.values() else parts_of(columns, likely(index.product(outer)), 1, ctx)
+    if part is not None and _are_independent(row, c):
+        phases, own = _in_parts(row, c, outputs, part)
+    else:
+        phases, own = (nest(blocks_of(outer, likely(columns), BLOCK), lambda at: _row_body(row, c, outputs, at)),), ()
+    lowered = finish(name, reader, c.inputs(reader.inputs), list(outputs.values()), group.outputs, phases, ctx)
+    return with_workspace(lowered, *own)
+
+
+def _are_independent(row: _Row, c: Collapsed) -> bool:
+    """Whether no reduction of a row waits for another."""
+    taken = [e for (what, *_), e in zip(row.statements, c.expressions) if what == "reduce"]
+    return not any(n.op == "ref" for n in walk(taken))
+
+
+def _in_parts(row: _Row, c: Collapsed, outputs: dict[Node, Buffer], part: Parts) -> tuple[tuple[Grid, ...], tuple[Buffer, ...]]:
+    """A grid over parts of rows, which leave their results in the workspace, and one that combines these, row by row."""
+    outer = c.dims[:-1]
+    own: dict[str, Buffer] = {}
+    for what, name, n, _ in row.statements:
+        if what == "reduce":
+            own[name] = Buffer(f"part_{name}", accumulator(n.type.dtype), (*outer, part.count), "ws")
+
+    def body(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+        place = (*at, index.add(part.start, tile.axis(0, part.length)))
+        t = Tiling(axis_values(c.dims, place), (part.length,), {})
+        out: list[Stmt] = []
+        for (what, name, n, _), e in zip(row.statements, c.expressions):
+            if what == "reduce":
+                total = tile.reduce(n["monoid"], _stretched(tiled(e, t), part.length))
+                out.append(Let(own[name].name + "s", total))
+                out.append(Store(tile.load(own[name], (*at, part.var)), tile.ref(own[name].name + "s", total.type)))
+        return tuple(out)
+
+    first = nest([Axis(d, 1) for d in outer], body, "p")
+    axes = domain_axes((*outer, part.count))
+    pairs = zip(row.statements, c.expressions)
+    found = tuple(tile.load(own[name], axes) if what == "reduce" else e for (what, name, *_), e in pairs)
+    merged = replace(c, dims=(*outer, part.count), expressions=found)
+    second = nest(blocks_of(outer, part.count, BLOCK), lambda at: _row_body(row, merged, outputs, at))
+    return (Grid((GridAxis(part.var, part.count, 1), *first.axes), first.body), second), tuple(own.values())
 
 
 def _kept_rows(group: Group, shape: tuple[Dim, ...]) -> set[Node]:
@@ -209,7 +244,7 @@ def _row_statement(row: _Row, n: Node, keep: bool) -> None:
 def _row_body(row: _Row, c: Collapsed, outputs: dict[Node, Buffer], at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
     columns = c.dims[-1]
     lane = tile.axis(0, columns)
-    by = By((_lane_width(columns),))
+    by = By((lane_width(columns),))
     refs = {s: TileType(n.type.dtype, (columns,)) for what, s, n, _ in row.statements if what == "keep"}
     full = Tiling(axis_values(c.dims, (*at, lane)), (columns,), refs)
     single = Tiling(axis_values(c.dims, at), (), refs)
@@ -235,150 +270,3 @@ def _stretched(e: Node, columns: Dim) -> Node:
     zero = tile.position(tile.axis(0, columns), e.type.dtype if e.type.dtype.kind != "bool" else dt.i64, (columns,))
     always = tile.pointwise("ge", zero, zero)
     return tile.pointwise("where", always, e, e)
-
-
-# --- column ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """A column kernel to emit. dims: the kept axes, then the reduced ones. terms: what each reduction takes; finals: what is
-    stored of the results, over the kept axes."""
-
-    anchors: tuple[Node, ...]
-    kept: tuple[Dim, ...]
-    reduced: tuple[Dim, ...]
-    terms: tuple[Node, ...]
-    finals: tuple[Node, ...]
-    outputs: tuple[Buffer, ...]
-
-    @property
-    def width(self) -> int:
-        """Lanes along the last kept axis."""
-        return _lane_width(self.kept[-1])
-
-    def types(self) -> dict[str, TileType]:
-        return {f"sum{k}": TileType(accumulator(a.type.dtype), (self.width,)) for k, a in enumerate(self.anchors)}
-
-    def at(self, places: tuple[Dim, ...]) -> dict[Node, Dim]:
-        """What the axes of the domain are."""
-        return axis_values((*self.kept, *self.reduced), places)
-
-
-def lower_column(name: str, group: Group, ctx: Context) -> Lowered:
-    """Lanes along the last axis that stays; loops over the reduced axes carry one vector for each reduction.
-
-    Few elements (the window of a pooling) are combined without loops: then it is a map.
-    """
-    first = group.anchors[0]
-    x = first.operands[0].type.shape
-    if all(isinstance(x[k], int) for k in first["axes"]) and 0 < likely(index.product(x[k] for k in first["axes"])) <= UNROLLED:
-        return _mapped(name, group, ctx, _unrolling_reader(group, ctx))
-    kept = tuple(k for k in range(len(x)) if k not in first["axes"])
-    order = (*kept, *first["axes"])
-    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.members)
-    axes = domain_axes(tuple(x[k] for k in order))
-    at_operand = tuple(axes[order.index(k)] for k in range(len(x)))
-    operands = [_widened(reader.read(a.operands[0], at_operand), a) for a in group.anchors]
-    _carry_results(group, reader)
-    finals = [reader.read(n, axes[: len(kept)]) for n in group.outputs]
-    c = collapse(tuple(x[k] for k in order), [*operands, *finals], frozenset({max(0, len(kept) - 1), len(kept)}))
-    split = sum(1 for b in c.blocks if b[0] < len(kept))
-    outputs = tuple(output_buffer(k, n, c.dims[:split]) for k, n in enumerate(group.outputs))
-    terms, stored = c.expressions[: len(operands)], c.expressions[len(operands) :]
-    columns = _Columns(group.anchors, c.dims[:split], c.dims[split:], terms, stored, outputs)
-    inputs = c.inputs(reader.inputs)
-    return finish(name, reader, inputs, outputs, group.outputs, (_column_grid(columns),), ctx)
-
-
-def _unrolling_reader(group: Group, ctx: Context) -> Reader:
-    """A reader to which each reduction is the combination of all its elements, written out."""
-    reader = Reader(lambda n: ctx.in_memory(n) and n not in group.members)
-    for a in group.anchors:
-        reader.local[a] = lambda at, a=a: _written_out(reader, a, at)  # type: ignore[misc]
-    return reader
-
-
-def _written_out(reader: Reader, anchor: Node, at: tuple[Dim, ...]) -> Node:
-    """The elements that one result of `anchor` combines, in order, halves first."""
-    x, axes = anchor.operands[0], anchor["axes"]
-    empty = any(x.type.shape[k] == 0 for k in axes)
-    terms: list[Node] = [_identity(anchor)] if anchor["monoid"] == "add" or empty else []
-    for offset in every(*(range(int(x.type.shape[k])) for k in axes)):
-        place = list(at)
-        for k, o in zip(axes, offset):
-            place.insert(k, o)
-        terms.append(_widened(reader.read(x, tuple(place)), anchor))
-    while len(terms) > 1:
-        pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
-        terms = [tile.pointwise(anchor["monoid"], *p) if len(p) == 2 else p[0] for p in pairs]
-    total = terms[0]
-    return total if total.type.dtype == anchor.type.dtype else tile.pointwise("cast", total, dtype=anchor.type.dtype)
-
-
-def _widened(e: Node, anchor: Node) -> Node:
-    """The element that a reduction adds up, in its accumulator's dtype."""
-    t = accumulator(anchor.type.dtype)
-    return e if e.type.dtype == t else tile.pointwise("cast", e, dtype=t)
-
-
-def _carry_results(group: Group, reader: Reader) -> None:
-    """Make the reductions' results, `sum0` and on, leaves of `reader`."""
-    for k, a in enumerate(group.anchors):
-        t = accumulator(a.type.dtype)
-        total = tile.ref(f"sum{k}", TileType(t))
-        value = total if t == a.type.dtype else tile.pointwise("cast", total, dtype=a.type.dtype)
-        reader.local[a] = lambda at, value=value: value  # type: ignore[misc]
-
-
-def _column_grid(c: _Columns) -> Grid:
-    *outer, last = c.kept
-    j = counter("j", last, c.width)
-    work = likely(index.product(c.reduced)) * c.width
-    inner = nest(blocks_of(outer, work, BLOCK), lambda at: _column_body(c, (*at, j)))
-    return Grid((*inner.axes, GridAxis(j, last, c.width)), inner.body)
-
-
-def _column_body(c: _Columns, at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
-    """The reductions of the columns from position `at` on, and what is stored of them."""
-    width, types = c.width, c.types()
-    count = index.minimum(width, index.sub(c.kept[-1], at[-1]))
-    lanes = (*at[:-1], index.add(at[-1], tile.axis(0, width)))
-    narrow = ((0, width, None if count == width else count),)
-    loops = _column_turns(c)
-    places = [t.var for t, after in zip(loops, [*loops[1:], None]) if after is None or after.lo == 0]
-    t = Tiling(c.at((*lanes, *places)), (width,), types)
-    terms = [tile.restrict(tiled(e, t), narrow) for e in c.terms]
-    sums = [_column_sum(a, n, types[n], e) for a, n, e in zip(c.anchors, types, terms)]
-    final = Tiling(c.at(lanes), (width,), types)
-    stores = [
-        Store(tile.restrict(tile.load(b, lanes, (width,)), narrow), tile.restrict(tiled(e, final), narrow))
-        for b, e in zip(c.outputs, c.finals)
-    ]
-    return (adding_loops(loops, sums, ()), *stores)
-
-
-def _column_turns(c: _Columns) -> list[Turns]:
-    """Loops over the reduced axes, each in levels; those inside start anew where they come to many turns."""
-    names = itertools.count()
-
-    def variable(lo: Dim, hi: Dim, step: int) -> Node:
-        return counter(f"k{next(names)}", hi, step, lo)
-
-    if not any(rounds(a["monoid"], t) for a, t in zip(c.anchors, c.types().values())):
-        return [Turns(variable(0, d, 1), 0, d, 1) for d in c.reduced]
-    out: list[Turns] = []
-    for k, d in enumerate(c.reduced):
-        out += in_levels(variable, 0, d, 1, anew=k > 0 and likely(index.product(c.reduced[k:])) > TURNS)
-    return out
-
-
-def _column_sum(anchor: Node, name: str, type: TileType, term: Node) -> Sum:
-    start = _identity(anchor)
-    return Sum(anchor["monoid"], type, start, start, term, lambda k: f"{name}_{k}", lambda k: f"{name}_{k}r" if k else name)
-
-
-def _identity(anchor: Node) -> Node:
-    """What a reduction starts from; a sum starts from +0, which is also the sum of nothing."""
-    t = accumulator(anchor.type.dtype)
-    return tile.full(0 if anchor["monoid"] == "add" else MONOIDS[anchor["monoid"]].identity(t), t)
