@@ -276,7 +276,7 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Memory of its own for a buffer whose size is known only here: main's own until the call ends, or an output. number: others
-    wait for it like for a launch. Inside a control statement (one thread runs that) a buffer that has enough already keeps it."""
+    wait for it like for a launch. Inside a loop (one thread runs that) a buffer that has enough already keeps it."""
 
     buffer: Buffer
     number: int

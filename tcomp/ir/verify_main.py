@@ -113,8 +113,8 @@ class _Checker:
 
     def _bind(self, s: Bind, path: Path, unit: Unit | None) -> Iterator[Fault]:
         memory, source = self.memory, self.memory.buffers.get(s.source)
-        if path and unit is None:
-            yield s, "a size that is bound inside a control statement that several threads walk"
+        if _is_looped(path) and unit is None:
+            yield s, "a size that is bound inside a loop that several threads walk"
         if unit is not None:
             unit.reads.add(memory.root(s.source))
         if source is None or source.dtype.name != "i64" or any(d != 1 for d in source.shape):
@@ -126,8 +126,8 @@ class _Checker:
         memory.bound.add(s.symbol)
 
     def _allocate(self, s: Allocate, path: Path, unit: Unit | None) -> Iterator[Fault]:
-        if path and unit is None:
-            yield s, "memory that is allocated inside a control statement that several threads walk"
+        if _is_looped(path) and unit is None:
+            yield s, "memory that is allocated inside a loop that several threads walk"
         self.memory.allocated.add(s.buffer.name)
         if s.buffer in self.memory.main.outputs:
             yield from ((s, why) for why in _symbol_faults(self.memory, s.buffer.shape))
@@ -204,6 +204,10 @@ class _Checker:
     def _known(self, before: Memory) -> set[str]:
         """What is written when the second turn begins, of what is known outside."""
         return {name for name in self.memory.written if name in before.buffers}
+
+
+def _is_looped(path: Path) -> bool:
+    return any(isinstance(s, Repeat) for s, _ in path)
 
 
 def _swap_faults(memory: Memory, s: Swap) -> Iterator[str]:

@@ -11,7 +11,8 @@ next turn begins. It may be turns behind the others: then it finds all blocks ta
 turn may have overwritten it leaves main, since those ahead finish the call.
 
 Buffers that swap are pointers of the thread. A unit that runs alone leaves each of them where it was before: others have not
-seen it swap.
+seen it swap. But what it allocates and swaps is *cells*: address and number of bytes lie in the lines of the counters, where
+the others find them after it.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class Walk:
         self._outputs = {b.name: k for k, b in enumerate(main.outputs)}
         self._aliases: dict[str, Alias] = {}
         swaps = [s for s in flat(main.body) if isinstance(s, Swap)]
-        self._moving = moving(main.body)
-        self._pointers = {name: self._f.alloca(8, 8) for s in swaps for name in (s.first, s.second) if name not in self._moving}
+        self._cells = moving(main.body) & _swapped_alone(main.body)
+        self._pointers = {name: self._f.alloca(8, 8) for s in swaps for name in (s.first, s.second) if name not in self._cells}
         self._sizes: dict[str, Dim] = {}  # bytes of the buffers that swap
         self._lines = 0
         self._units: dict[int, _Unit] = {}
@@ -220,7 +221,10 @@ class Walk:
     def _allocate(self, s: Allocate) -> None:
         """One thread allocates, and puts the address where others find it: in the unit's line, or in the table of outputs."""
         f, unit, output = self._f, self._units[s.number], self._outputs.get(s.buffer.name)
-        self._blocks[s.number] = "1"
+        if unit.sums:
+            self._advance(unit.sums[0], "1")
+        else:
+            self._blocks[s.number] = "1"
         line = self._line(unit.line)
         run, on = f.fresh("run"), f.fresh("on")
         f.branch_if(f.value(f"call i1 @main.unit(ptr {line}, i64 0, ptr %frame)"), run, on)
@@ -232,7 +236,7 @@ class Walk:
         kept = "false" if output is not None else "true"
         place = slot(f, line, 1) if output is None else slot(f, self._tables["outputs"], output)
         self._leave_if(f"call i1 @main.allocate(i64 {size}, double {rough}, ptr {place}, i1 {kept}, ptr %frame)")
-        if s.buffer.name in self._moving:
+        if s.buffer.name in self._cells:
             f.effect(f"store i64 {size}, ptr {slot(f, line, 2)}, align 8")
         if output is not None:
             first = sum(len(b.shape) for b in self._main.outputs[:output])
@@ -254,7 +258,7 @@ class Walk:
         self._f.effect(f"store ptr {self._home(buffer.name)}, ptr {self._pointers[buffer.name]}, align 8")
 
     def _swap(self, s: Swap) -> None:
-        if s.first in self._moving:
+        if s.first in self._cells:
             self._exchange(s)
             return
         one, two = self._pointers[s.first], self._pointers[s.second]
@@ -435,7 +439,7 @@ class Walk:
     def _swapped_inside(self, s: Branch | Repeat) -> list[tuple[Swap, str, str]]:
         """The swaps inside of buffers from outside, with the addresses that these have here."""
         own = {inner.buffer.name for inner in flat((s,)) if isinstance(inner, Reserve)}
-        swaps = [inner for inner in flat((s,)) if isinstance(inner, Swap) and inner.first not in own | self._moving]
+        swaps = [inner for inner in flat((s,)) if isinstance(inner, Swap) and inner.first not in own | self._cells]
         return [(swap, self._address(swap.first), self._address(swap.second)) for swap in swaps]
 
     def _settle(self, before: list[tuple[Swap, str, str]]) -> None:
@@ -498,6 +502,17 @@ class Walk:
                 self._f.branch_if(current, on, "out")
                 self._f.start(on)
         return self._f.value(f"icmp ne i8 {byte}, 0")
+
+
+def _swapped_alone(body: tuple[MainStmt, ...]) -> set[str]:
+    """The buffers that swap in what one thread runs alone."""
+    found: set[str] = set()
+    for s in body:
+        if isinstance(s, Branch | Repeat) and s.alone:
+            found.update(name for inner in flat((s,)) if isinstance(inner, Swap) for name in (inner.first, inner.second))
+        else:
+            found.update(*map(_swapped_alone, bodies(s)))
+    return found
 
 
 def _units_in(s: Branch | Repeat) -> set[int]:

@@ -4,8 +4,8 @@ A `loop` keeps two buffers for each value it carries: one that holds it, one for
 they swap. Values that it collects are written in place, in the turn's part of the whole. A `cond` writes its results from both
 branches into the same buffers. What is small is marked `alone`: waking threads would take longer.
 
-Results whose size is only known inside are made in memory that is allocated there, and swap with a buffer outside. Control flow
-that binds sizes or allocates is run by one thread.
+Results whose size is only known inside are made in memory that is allocated there, and swap with a buffer outside. A loop that
+binds sizes or allocates is run by one thread, and so is a branch in a loop.
 """
 
 from __future__ import annotations
@@ -55,9 +55,13 @@ ALONE = 1 << 19  # operations of one turn, or of a branch, from which on several
 class Body:
     """Statements in the making. names: the buffer that holds each value that is in memory here."""
 
-    def __init__(self, program: Program, names: dict[Node, str], outermost: list[MainStmt] | None = None) -> None:
+    def __init__(
+        self, program: Program, names: dict[Node, str], outermost: list[MainStmt] | None = None, looped: bool = False
+    ) -> None:
+        """looped: whether this is inside of a loop."""
         self.program = program
         self.names = names
+        self.looped = looped
         self.statements: list[MainStmt] = []
         self.outermost = self.statements if outermost is None else outermost
         self.aliases: dict[tuple[str, tuple[Dim, ...]], str] = {}
@@ -185,11 +189,11 @@ class Body:
 
     # --- control flow ---------------------------------------------------------------------------------
 
-    def _region(self, region: Region, arguments: list[str]) -> tuple[Body, Func]:
+    def _region(self, region: Region, arguments: list[str], looped: bool) -> tuple[Body, Func]:
         """The body of a region on buffers, still empty, and the function that it is to compute."""
         names = tuple(f"r{k}" for k in range(len(region.results)))
         func = Func("region", region.params, region.results, names, sizes=region.sizes)
-        return Body(self.program, dict(zip(region.params, arguments)), self.outermost), func
+        return Body(self.program, dict(zip(region.params, arguments)), self.outermost, looped), func
 
     def _branch(self, n: Node) -> None:
         cond, *captures = (self._place(o) for o in n.operands)
@@ -199,12 +203,12 @@ class Body:
         targets = [self._memory(o) if h is None else None for o, h in zip(items, holders)]
         sides = []
         for region in (n["then"], n["orelse"]):
-            body, func = self._region(region, captures)
+            body, func = self._region(region, captures, self.looped)
             made = body.compute(func, targets)
             body.statements += [Swap(h, m) for h, m in zip(holders, made) if h is not None]
             sides.append(tuple(body.statements))
         number = self.program.next_number()
-        alone = _decides(*sides) or _is_small([*n["then"].nodes(), *n["orelse"].nodes()])
+        alone = (self.looped and _decides(*sides)) or _is_small([*n["then"].nodes(), *n["orelse"].nodes()])
         self.statements.append(Branch(cond, sides[0], sides[1], number, alone=alone))
         self.program.realise([n], "a branch of main")
 
@@ -218,7 +222,7 @@ class Body:
         states = [self.names[o] for o in n.operands[:count]]
         coming = [None if is_leaving(o) else self._reserve(o) for o in items[:count]]
         wholes = [self._memory(o) for o in items[count:]]
-        body, func = self._region(n["body"], [*states, *(self._place(o) for o in n.operands[count:])])
+        body, func = self._region(n["body"], [*states, *(self._place(o) for o in n.operands[count:])], True)
         parts = [body.part(w, n["counter"], r) for w, r in zip(wholes, func.visible[count:])]
         made = body.compute(func, [*coming, *parts])
         body.statements += [Swap(a, b) for a, b in zip(states, made[:count])]
