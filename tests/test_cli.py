@@ -271,6 +271,58 @@ def test_explain(model, capsys):
     assert "product" in shown or "MatMul" in shown or "dot" in shown
 
 
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """(a @ b) @ v, which is a @ (b @ v)."""
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["p"], "first"), helper.make_node("MatMul", ["p", "v"], ["y"], "second")]
+    shapes = {"a": [256, 256], "b": [256, 256], "v": [256, 8], "y": [256, 8]}
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    made = helper.make_model(helper.make_graph(nodes, "chain", ports[:3], ports[3:]), opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    path = tmp_path_factory.mktemp("model") / "chain.onnx"
+    path.write_bytes(made.SerializeToString())
+    return str(path)
+
+
+def test_explain_tells_what_algebra_did(chain, tmp_path, capsys):
+    assert invoke(["explain", chain]) == 0
+    shown = capsys.readouterr().out
+    rewritten, searched = shown[shown.index("Algebra: what was rewritten") :].split("Algebra: what was searched")
+    assert "flatten" in rewritten and "second" in rewritten and "x " in rewritten
+    for label in ("predicted gain", "search ended: saturated", "optimal 1", "saturation", "extraction", "difference in float64"):
+        assert label in searched, label
+    assert "equal in finite fields: 1" in searched
+    path = tmp_path / "page.html"
+    assert invoke(["explain", chain, "--html", str(path)]) == 0
+    assert "Algebra: what was rewritten" in path.read_text()
+
+
+def test_explain_tells_what_algebra_left(model, capsys):
+    """A window too small to be tried has no row; TCOMP_ALGEBRA=0 tries none."""
+    assert invoke(["explain", model]) == 0
+    assert "Algebra" not in capsys.readouterr().out
+
+
+def test_compile_reports_the_gain_of_algebra(chain, monkeypatch, capsys):
+    assert invoke(["compile", chain, "--report", "--measure"]) == 0
+    shown = capsys.readouterr().out
+    gains = shown[shown.index("time without it over time with it") :]
+    assert "predicted" in gains and "measured" in gains
+    assert invoke(["compile", chain, "--report", "--measure", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["algebra"]["predicted"] > 2 and told["algebra"]["measured"] > 1.1
+    (row,) = told["report"]["algebra"]
+    assert row["rules"] == ["flatten"] and row["changed"]
+    monkeypatch.setenv("TCOMP_ALGEBRA", "0")
+    assert invoke(["compile", chain, "--report", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["report"]["algebra"] == [] and told["algebra"] == {"predicted": 1.0, "measured": None}
+
+
+def test_measure_needs_the_report(chain):
+    assert invoke(["compile", chain, "--measure"]) == 2
+
+
 def test_explain_as_a_page(artifact, tmp_path):
     path = tmp_path / "page.html"
     assert invoke(["explain", artifact, "--html", str(path)]) == 0

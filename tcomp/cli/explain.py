@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tcomp.cli.account import Section, account_of, print_account
+from tcomp.cli.algebra import algebra_of
 from tcomp.cli.console import print_heading, print_json, print_table, show_bytes, show_seconds, write_file
 from tcomp.cli.model import Size, compile_options, open_artifact
 from tcomp.errors import Error
@@ -93,7 +94,7 @@ def explanation(artifact: Artifact, seconds: float) -> Explanation:
         kernels={name: {stage: found[name] for stage, found in parts.items() if name in found} for name in names},
         graph=artifact.texts.get("graph", ""),
         main=main_of(texts["reg"]),
-        account=account_of(artifact.report),
+        account=(*algebra_of(artifact.report), *account_of(artifact.report)),
         facts=(*facts_of(artifact.report), ("compiled or found in", show_seconds(seconds))),
     )
 

@@ -24,6 +24,7 @@ from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node, with_operands
+from tcomp.passes.cascade.cascade import find
 from tcomp.passes.egraph.axes import Inexpressible
 from tcomp.passes.egraph.cost import Rates
 from tcomp.passes.egraph.decode import Decoder
@@ -67,8 +68,8 @@ class Rewritten:
     of `fired`, all that found something, with how often. why: what ended saturation (`saturated`, or what its budget ran out of:
     `nodes`, `rows`, `time`, `turns`); how: whether the choice is `optimal`, `feasible` or `greedy`. error: the largest between
     both forms on random small operands in float64; chance: of unequal forms to be equal in finite fields, None where these decide
-    nothing. saturation, extraction: seconds of the worker when it was solved; seconds: that the answer took now; memory: bytes of
-    the worker then.
+    nothing. saturation, extraction: seconds when it was solved; processor: those of the worker's processor; memory: bytes
+    of the worker then; seconds: that the answer took now.
     """
 
     at: str
@@ -89,6 +90,7 @@ class Rewritten:
     chance: float | None = None
     saturation: float = 0.0
     extraction: float = 0.0
+    processor: float = 0.0
     seconds: float = 0.0
     cached: bool = False
 
@@ -169,12 +171,15 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
     rated = [(w, e, rates_of(machine, w.nodes[0].type.dtype.bytes)) for w, e in _encoded(func)]
     times = [_least_time(e.terms, known) for _, e, known in rated]
     least = max(solver.least, SHARE * sum(times))
+    inside = _streamed(func) if max(times, default=0.0) >= least else frozenset()
     for (window, encoded, known), seconds in zip(rated, times):
         if seconds < least or not may_match(encoded.terms, RULES):
             continue
         start = time.perf_counter()
         roots = [encoded.rows[n] for n in window.roots]
-        request = request_of(encoded.terms, roots, asdict(known), _rules_for(encoded.terms), solver.budget)
+        streamed = sorted({encoded.rows[n] for n in window.nodes if n in inside and n in encoded.rows})
+        rules = _rules_for(encoded.terms)
+        request = request_of(encoded.terms, roots, asdict(known), rules, solver.budget, streamed=streamed)
         answer, why, cached = solver.answer(request)
         row = Rewritten(_place(func, window), len(window.nodes), seconds=time.perf_counter() - start, cached=cached)
         if answer is None:
@@ -185,6 +190,11 @@ def _solutions(func: Func, machine: Machine, solver: _Solver) -> tuple[list[_Sol
             found.append(_solution(window, encoded, answer))
             trace.event("rule", name="saturate", window=account[-1].as_json())
     return found, account
+
+
+def _streamed(func: Func) -> frozenset[Node]:
+    """What passes of dependent reductions keep inside: values of all that streams, which no one else reads."""
+    return frozenset(n for c in find(func)[0] for n in c.members if n.type.shape == c.domain and n not in c.outputs)
 
 
 def _least_time(terms: Terms, rates: Rates) -> float:
@@ -212,7 +222,7 @@ def _accounted(row: Rewritten, report: Mapping[str, Any], worth: float) -> Rewri
     """The row with what the answer says."""
     before, after = report["before"], report["after"]
     kept = _kept(before, after, report["steps"], worth)
-    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction")
+    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction", "processor")
     numbers = {name: report[name] for name in same if name in report}
     fired = tuple(sorted(report["fired"].items()))
     rules = tuple(report["used"])

@@ -17,8 +17,8 @@ import json
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 import tcomp
-from tcomp.cli.bench import PAUSE, burst, largest_gap
+from tcomp.cli.algebra import paired, predicted_gain, ratio_of
+from tcomp.cli.bench import largest_gap
 from tcomp.cli.model import make_inputs
 from tcomp.passes.egraph.schedule import Budget
 from tcomp.passes.egraph.worker import MEMORY, PROCESSOR
 
 LEAST, GAP = 0.95, 1e-3
-PAIRS = 20
 COLUMNS = (
     "model",
     "windows",
@@ -51,7 +51,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """predicted, measured: time without over time with algebra. seconds, memory, enodes, rows: of the worst window."""
+    """predicted, measured: time without over time with algebra.
+
+    seconds (of the worker's processor), memory, enodes, rows: of the worst window.
+    """
 
     model: str
     windows: int
@@ -106,42 +109,26 @@ def inputs_of(model: Path, program: Any, dims: Mapping[str, int]) -> dict[str, n
     return make_inputs(program.inputs, {}, dims, 0, frozenset(name for name, _ in program.artifact.defaults))
 
 
-def paired(first: Callable[[], object], second: Callable[[], object], seconds: float) -> tuple[list[float], list[float]]:
-    """The fastest call of each burst, of both in turn; which of a pair goes first changes."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for pair in range(PAIRS):
-        for which in (0, 1) if pair % 2 else (1, 0):
-            call = (first, second)[which]
-            time.sleep(PAUSE)
-            call()
-            times[which].append(min(burst(call, seconds / PAIRS)))
-    return times
-
-
 def measured(model: Path, seconds: float, dims: Mapping[str, int], folder: Path | None) -> Row:
     """Both programs of a model, run beside each other."""
     on, off = compiled(model, True, dims, folder), compiled(model, False, dims, folder)
     inputs = inputs_of(model, on, dims)
     results = [[program.run(inputs)[p.name] for p in on.outputs] for program in (on, off)]
-    with_, without = paired(lambda: on.run(inputs), lambda: off.run(inputs), seconds)
-    ratio = statistics.median(b / a for a, b in zip(with_, without))
-    return row_of(
-        f"{model.parent.name}/{model.stem}", on.report()["algebra"], ratio, statistics.median(without), largest_gap(*results)
-    )
-
-
-def row_of(name: str, account: Sequence[Mapping[str, Any]], ratio: float, without: float, gap: float) -> Row:
-    before = sum(w["before"] for w in account)
-    after = sum(w["after"] if w["changed"] else w["before"] for w in account)
-    why: dict[str, int] = {}
-    for w in account:
-        reason = f"no answer: {w['why']}" if w["kept"] == "no answer" else w["why"]
-        why[reason] = why.get(reason, 0) + 1
-    worst = {key: max((w[key] for w in account), default=0) for key in ("enodes", "rows", "memory")}
-    seconds = max((w["saturation"] + w["extraction"] for w in account), default=0.0)
-    predicted = before / after if after else 1.0
+    times = paired(lambda: on.run(inputs), lambda: off.run(inputs), seconds)
+    windows: Any = on.report()["algebra"]
     return Row(
-        name, len(account), sum(w["changed"] for w in account), predicted, ratio, without, gap, seconds=seconds, why=why, **worst
+        model=f"{model.parent.name}/{model.stem}",
+        windows=len(windows),
+        changed=sum(w["changed"] for w in windows),
+        predicted=predicted_gain(windows),
+        measured=ratio_of(*times),
+        without=statistics.median(times[1]),
+        gap=largest_gap(*results),
+        enodes=max((w["enodes"] for w in windows), default=0),
+        rows=max((w["rows"] for w in windows), default=0),
+        seconds=max((w["processor"] for w in windows), default=0.0),
+        memory=max((w["memory"] for w in windows), default=0),
+        why=dict(Counter(f"no answer: {w['why']}" if w["kept"] == "no answer" else w["why"] for w in windows)),
     )
 
 
