@@ -129,3 +129,9 @@ def test_a_running_sum_along_no_axis_fails_the_call():
 def test_no_element_is_looked_up_by_dividing():
     text = tcomp.compile(cumulative((64, 128, 256))).text("tile")
     assert "data__" in text and "//" not in text and "%" not in text
+
+
+def test_every_pass_keeps_what_is_computed(monkeypatch):
+    monkeypatch.setenv("TCOMP_CHECK", "3")
+    compare(reduction("LogSumExp", 1, (2, 3, 4), keepdims=0), *along(CUBE, 1))
+    compare(cumulative((2, 3, 4), reverse=1), *({"x": CUBE, "axis": np.array(a)} for a in range(3)))
