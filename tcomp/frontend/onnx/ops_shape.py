@@ -41,10 +41,10 @@ def legacy_reshape(c: Context, x: Node) -> Node:
 
 @operator("Reshape", since=5)
 def reshape_to(c: Context, x: Node, shape: Node) -> Node:
-    zero = bool(c.integer("allowzero", 0))
-    if c.facts.dims(shape) is None:
+    zero, given = bool(c.integer("allowzero", 0)), c.facts.dims(shape)
+    if given is None:
         return reshape(x, _late_shape(c, x.type.shape, shape, zero))
-    wanted = target_shape(c, x.type.shape, c.dims(shape, "the shape"), zero)
+    wanted = target_shape(c, x.type.shape, tuple(given.reshape(-1)), zero)
     build.require_count(x.type.shape, wanted)
     return reshape(x, wanted)
 
