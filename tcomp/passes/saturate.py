@@ -68,8 +68,8 @@ class Rewritten:
     of `fired`, all that found something, with how often. why: what ended saturation (`saturated`, or what its budget ran out of:
     `nodes`, `rows`, `time`, `turns`); how: whether the choice is `optimal`, `feasible` or `greedy`. error: the largest between
     both forms on random small operands in float64; chance: of unequal forms to be equal in finite fields, None where these decide
-    nothing. saturation, extraction: seconds when it was solved; processor: those of the worker's processor; memory: bytes
-    of the worker then; seconds: that the answer took now.
+    nothing. saturation, extraction: seconds of the worker when it was solved; seconds: that the answer took now; memory: bytes of
+    the worker then.
     """
 
     at: str
@@ -90,7 +90,6 @@ class Rewritten:
     chance: float | None = None
     saturation: float = 0.0
     extraction: float = 0.0
-    processor: float = 0.0
     seconds: float = 0.0
     cached: bool = False
 
@@ -222,7 +221,7 @@ def _accounted(row: Rewritten, report: Mapping[str, Any], worth: float) -> Rewri
     """The row with what the answer says."""
     before, after = report["before"], report["after"]
     kept = _kept(before, after, report["steps"], worth)
-    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction", "processor")
+    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction")
     numbers = {name: report[name] for name in same if name in report}
     fired = tuple(sorted(report["fired"].items()))
     rules = tuple(report["used"])

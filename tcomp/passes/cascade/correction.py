@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,6 +48,11 @@ def distance(state: Node) -> Node:
 
 def transfer(element: Node, starts: Mapping[Node, float]) -> Transfer | str:
     """The transfer of an element over x and u leaves, or why there is none. starts: what each state is before any element."""
+    return _transfer(element, tuple(starts.get(u, 0.0) for u in leaves(element, "u")))
+
+
+@lru_cache(maxsize=512)  # layers have equal elements, and several passes ask
+def _transfer(element: Node, starts: tuple[float, ...]) -> Transfer | str:
     measured = rank.rank_of([element])
     if measured.rank is None:
         return f"no fixed number of sums gives {show(element)}: {measured.witness}"
@@ -61,8 +67,8 @@ def transfer(element: Node, starts: Mapping[Node, float]) -> Transfer | str:
         return basis
     dtype = element.type.dtype
     total = _identity(len(basis[0]), dtype)
-    for u, a in zip(states, basis[1]):
-        shrinking = _shrinks(a, starts.get(u, 0.0))
+    for u, a, start in zip(states, basis[1], starts):
+        shrinking = _shrinks(a, start)
         t = _exponential(a, distance(u), dtype) if shrinking else None
         if t is None:
             return f"the correction of {show(element)} by {show(u)} " + ("has no closed form" if shrinking else "grows")

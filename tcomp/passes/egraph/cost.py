@@ -1,7 +1,7 @@
 """What an e-node costs, from rates of the machine; and the cheapest order of contraction inside one sum of products.
 
 Pointwise work is streamed into what it reads or feeds: it costs arithmetic, no bytes, unless it makes more elements than it
-reads. Products and reductions cost the larger of arithmetic and bytes, and a step. What constants alone determine is computed
+reads. What stays inside one pass of dependent reductions is never stored: no bytes either. Products and reductions cost the larger of arithmetic and bytes, and a step. What constants alone determine is computed
 once: it is nearly free. Costs are integers, of `UNIT` seconds. What the text does not have costs a little more than what it
 has.
 """
@@ -76,12 +76,12 @@ class Sizes:
         return elements(self.sizes, names)
 
     @cache  # noqa: B019 - lives as long as one extraction
-    def contract(self, factors: tuple[Factor, ...], summed: Names) -> Contraction:
-        """The cheapest order; beyond `EXACT_FACTORS` factors opt_einsum's."""
+    def contract(self, factors: tuple[Factor, ...], summed: Names, stored: bool = True) -> Contraction:
+        """The cheapest order; beyond `EXACT_FACTORS` factors opt_einsum's. stored: whether the result is written."""
         out = EMPTY.union(*(f.names for f in factors)) - summed
         if len(factors) > EXACT_FACTORS:
             return self.planned(factors, out)
-        return _Subsets(self, factors, out).best()
+        return _Subsets(self, factors, out, stored).best()
 
     def planned(self, factors: Sequence[Factor], out: Names) -> Contraction:
         import opt_einsum
@@ -115,11 +115,11 @@ class Sizes:
             live.append(first)
         return Contraction(total, live[0][1])
 
-    def pair(self, a: Factor, b: Factor, kept: Names) -> tuple[Factor, int]:
+    def pair(self, a: Factor, b: Factor, kept: Names, stored: bool = True) -> tuple[Factor, int]:
         """The product of two factors, summed over what is not kept, and its cost."""
         over = a.names | b.names
         count = self.elements(kept)
-        moved = count * self.rates.element
+        moved = count * self.rates.element if stored else 0
         out = Factor(kept, a.weight and b.weight, moved)
         if out.weight:
             return out, 1
@@ -141,8 +141,8 @@ class Sizes:
 class _Subsets:
     """Dynamic programming over the subsets of the factors."""
 
-    def __init__(self, sizes: Sizes, factors: Sequence[Factor], out: Names) -> None:
-        self.sizes, self.factors, self.out = sizes, factors, out
+    def __init__(self, sizes: Sizes, factors: Sequence[Factor], out: Names, stored: bool) -> None:
+        self.sizes, self.factors, self.out, self.stored = sizes, factors, out, stored
         self.full = (1 << len(factors)) - 1
 
     def kept(self, subset: int) -> Names:
@@ -170,7 +170,7 @@ class _Subsets:
             rest = subset & ~part
             if part > rest:
                 (c1, f1, p1), (c2, f2, p2) = table[part], table[rest]
-                made, cost = self.sizes.pair(f1, f2, (f1.names | f2.names) & kept)
+                made, cost = self.sizes.pair(f1, f2, (f1.names | f2.names) & kept, self.stored or subset != self.full)
                 if best is None or c1 + c2 + cost < best[0]:
                     best = (c1 + c2 + cost, made, (p1, p2))
             part = (part - 1) & subset
@@ -180,16 +180,17 @@ class _Subsets:
 
 @dataclass(slots=True)
 class Costs:
-    """Costs of the e-nodes of a frozen e-graph."""
+    """Costs of the e-nodes of a frozen e-graph. streamed: classes of what one pass of dependent reductions keeps inside."""
 
     graph: Frozen
     rates: Rates
+    streamed: frozenset[int] = frozenset()
     sizes: Sizes = field(init=False)
     _moved: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.sizes = Sizes(self.graph.sizes, self.rates)
-        self._moved = {n.cls: 0 for n in self.graph.nodes if n.op == "const"}
+        self._moved = dict.fromkeys(self.streamed, 0) | {n.cls: 0 for n in self.graph.nodes if n.op == "const"}
         for n in self.graph.nodes:
             if n.op == "win":
                 self._moved[n.cls] = min(self.moved(n.kids[0]), self.moved(n.cls))
@@ -215,7 +216,7 @@ class Costs:
         match n.op:
             case "ein":
                 factors = sorted(map(self.factor, n.kids), key=lambda f: (sorted(f.names), f.weight, f.moved))
-                return self.sizes.contract(tuple(factors), frozenset(n.attrs[0])).cost
+                return self.sizes.contract(tuple(factors), frozenset(n.attrs[0]), n.cls not in self.streamed).cost
             case "add":
                 return self.rates.streamed((len(n.kids) - 1) * count)
             case "un" | "bin" | "tri":

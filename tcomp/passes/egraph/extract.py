@@ -96,8 +96,8 @@ def _undominated(options: list[tuple[int, ENode]]) -> list[tuple[int, ENode]]:
     return kept
 
 
-def extract(problem: Problem, effort: float = 0.5, count: int = 1, known: Choice | None = None) -> list[Extraction]:
-    """The `count` best choices, the best first; fewer where there are no more. They differ in what costs.
+def extract(problem: Problem, effort: float = 0.5, known: Choice | None = None) -> Extraction:
+    """The best choice.
 
     known: a choice to start from beside the greedy one. effort: of the solver, in its own units (about a second each), so that
     answers do not depend on what else the machine does. Raises ValueError where a root cannot be made.
@@ -109,8 +109,9 @@ def extract(problem: Problem, effort: float = 0.5, count: int = 1, known: Choice
     first = Extraction(hint, cost_of(problem, hint), "greedy")
     small = reduced(problem)
     if all(len(options) <= 1 for options in small.members.values()):
-        return [Extraction(hint, first.cost, "optimal")]
-    return _Model(small).solve(first, effort, count) or [first]
+        return Extraction(hint, first.cost, "optimal")
+    found = _Model(small).solve(first, effort)
+    return first if found is None or found.cost > first.cost else found
 
 
 class _Model:
@@ -145,19 +146,13 @@ class _Model:
             self.model.add(self.needed[r] == 1)
         self.model.minimize(sum(cost * x for x, (cost, _) in zip(self.taken, self.options)))
 
-    def solve(self, first: Extraction, effort: float, count: int) -> list[Extraction]:
+    def solve(self, first: Extraction, effort: float) -> Extraction | None:
+        """The best choice, starting from `first`; None where the effort did not suffice."""
         chosen = {id(n) for n in first.choice.values()}
         for x, (_, n) in zip(self.taken, self.options):
             self.model.add_hint(x, int(id(n) in chosen))
         for c, y in self.needed.items():
             self.model.add_hint(y, int(c in first.choice))
-        found: list[Extraction] = []
-        while len(found) < count and (best := self._once(effort / count)) is not None:
-            found.append(best)
-            self._forbid(best.choice)
-        return found if not found or found[0].cost <= first.cost else [first, *found][:count]
-
-    def _once(self, effort: float) -> Extraction | None:
         solver: Any = self.cp.CpSolver()
         solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = 1
@@ -172,14 +167,8 @@ class _Model:
         kept = _needed(self.problem.roots, choice)
         return Extraction(kept, cost_of(self.problem, kept), how)
 
-    def _forbid(self, choice: Choice) -> None:
-        """The next solution differs in an e-node that costs as much as the middle one, or in any where none costs."""
-        mine = [(cost, x) for x, (cost, n) in zip(self.taken, self.options) if choice.get(n.cls) is n]
-        middle = sorted(cost for cost, _ in mine)[len(mine) // 2]
-        self.model.add(sum(x for cost, x in mine if cost >= middle) <= sum(1 for cost, _ in mine if cost >= middle) - 1)
-
 
 def warm() -> None:
     """Load the solver and solve a small problem: the first in a process takes longest."""
     one, other = ENode(0, "const", (0.0,), ()), ENode(0, "const", (1.0,), ())
-    _Model(Problem({0: [(1, one), (2, other)]}, (0,))).solve(Extraction({0: one}, 1, "greedy"), 1.0, 1)
+    _Model(Problem({0: [(1, one), (2, other)]}, (0,))).solve(Extraction({0: one}, 1, "greedy"), 1.0)

@@ -1,6 +1,7 @@
 """One window from request to answer: saturate, merge, price, extract, and write the choice as rows again.
 
-request: rows, roots (numbers of rows), sizes, rates, budget (of `schedule.Budget`), rules (names), merge, extract (effort).
+request: rows, roots (numbers of rows), streamed (those that are never stored), sizes, rates, budget (of `schedule.Budget`), rules
+(names), merge, extract (effort).
 answer: rows in which every sum of products has at most two factors, roots (numbers of these rows), and what the report shows.
 Runs in the worker process; tests call it directly.
 """
@@ -54,7 +55,7 @@ def _account(run: Run) -> dict[str, Any]:
 def _extracted(graph: Frozen, request: Json, groups: int, rules: Sequence[IndexRule]) -> dict[str, Any]:
     """The best choice as rows, with its cost and that of the text as written, in seconds."""
     roots = tuple(graph.rows[r] for r in request["roots"])
-    costs = Costs(graph, rates_from(request["rates"]))
+    costs = Costs(graph, rates_from(request["rates"]), frozenset(graph.rows[r] for r in request["streamed"]))
     priced: dict[int, list[tuple[int, ENode]]] = {}
     given: dict[int, list[tuple[int, ENode]]] = {}
     for n in graph.nodes:
@@ -65,7 +66,7 @@ def _extracted(graph: Frozen, request: Json, groups: int, rules: Sequence[IndexR
             given.setdefault(n.cls, []).append((cost, n))
     written = Problem(given, roots)
     choice = greedy(written)
-    (best,) = extract(Problem(priced, roots), request["extract"], known=choice)
+    best = extract(Problem(priced, roots), request["extract"], known=choice)
     before = cost_of(written, choice) if choice is not None else best.cost
     writer = _Writer(graph, costs, best.choice)
     numbers = [writer.row(r) for r in roots]
@@ -185,12 +186,19 @@ def _names(plan: Plan, factors: Sequence[Factor]) -> Names:
 
 
 def request_of(
-    terms: Terms, roots: Sequence[int], rates: Json, rules: Sequence[str], budget: Budget, effort: float = 0.5
+    terms: Terms,
+    roots: Sequence[int],
+    rates: Json,
+    rules: Sequence[str],
+    budget: Budget,
+    effort: float = 0.5,
+    streamed: Sequence[int] = (),
 ) -> dict[str, Any]:
     """The request for a table of rows; equal windows give equal requests."""
     return {
         "rows": to_json(terms.rows),
         "roots": list(roots),
+        "streamed": list(streamed),
         "sizes": dict(terms.sizes),
         "rates": dict(rates),
         "budget": asdict(budget),
