@@ -59,6 +59,8 @@ KERNELS = (
     Kernel("softmax 8192x1024", softmax, (array(8192, 1024),)),
     Kernel("layer norm 8192x1024", layer_norm, (array(8192, 1024), array(1024), array(1024))),
     Kernel("gelu 4096x4096", gelu, (array(4096, 4096),)),
+    Kernel("sort 200000", lambda xp, x: xp.sort(x), (array(200000),)),
+    Kernel("argsort 64x4096, stable", lambda xp, x: xp.argsort(x, stable=True), (array(64, 4096),)),
 )
 
 
@@ -78,7 +80,8 @@ def torch_call(k: Kernel) -> Callable[[], Any]:
     import torch
 
     tensors = [torch.from_numpy(a) for a in k.arguments]
-    names = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum, "exp": torch.exp, "sqrt": torch.sqrt, "tanh": torch.tanh}
+    names = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum, "exp": torch.exp, "sqrt": torch.sqrt, "tanh": torch.tanh,
+             "sort": lambda x: torch.sort(x).values, "argsort": torch.argsort}  # fmt: skip
     xp = type("xp", (), {n: staticmethod(f) for n, f in names.items()})
     return lambda: k.function(xp, *tensors)
 

@@ -1,8 +1,9 @@
 """`Call`: runtime routines, written as internal functions of the module.
 
-`sort` and `top_k` order one line (all else fixed) at a time: a stable bottom-up merge sort of positions and copies of their keys;
-NaN counts as larger than all else. `top_k` of long lines gathers those that come before the last of the k best so far,
-and sorts whenever twice as many are together. Their memory is the heap's: without it the block ends with TC0606's status.
+`sort` and `top_k` order one line (all else fixed) at a time, stable, NaN as larger than all else: few positions and copies of
+their keys by a bottom-up merge sort, many by their bytes (`radix.py`). `top_k` of long lines gathers those that come before the
+last of the k best so far, and sorts whenever twice as many are together. Their memory is the heap's: without it the block ends
+with TC0606's status.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from tcomp.codegen.llvm import loops
 from tcomp.codegen.llvm.address import access, address, text
 from tcomp.codegen.llvm.builder import FunctionBuilder
 from tcomp.codegen.llvm.convert import MEMORY, Elements, from_memory
+from tcomp.codegen.llvm.radix import radix_text
 from tcomp.codegen.llvm.writer import REGISTER, Writer
 from tcomp.ir import index
 from tcomp.ir.artifact import STATUS_CODES
@@ -79,6 +81,7 @@ def _line(w: Writer, windows: tuple[Node, ...], axis: int, pointers: list[str], 
 
 _LINE = "ptr %keys, i64 %step, ptr %values, i64 %value.step, ptr %places, i64 %place.step, i64 %n, i64 %kept"
 _FEW = 64  # positions are sorted together at least
+_MANY = 400  # are sorted by their bytes
 
 
 def _routine(w: Writer, routine: str, dtype: DType, descending: bool) -> str:
@@ -105,6 +108,14 @@ def _order_text(w: Writer, name: str, dtype: DType, descending: bool) -> str:
     """(keys, stride, positions, room for as many, for keys of both, their number of at least 1) -> where they are in order: one
     of the two."""
     b = FunctionBuilder(w.b.module)
+    radix = w.b.module.helper(
+        f"radix_{name}", lambda: radix_text(FunctionBuilder(w.b.module), f"radix_{name}", dtype, descending)
+    )
+    b.branch_if(b.value(f"icmp slt i64 %n, {_MANY}"), "few", "many")
+    b.start("many")
+    b.effect(f"%ordered = tail call ptr {radix}(ptr %keys, i64 %step, ptr %first, ptr %second, ptr %spare, i64 %n)")
+    b.effect("ret ptr %ordered")
+    b.start("few")
     _copy_keys(b, dtype)
     _merge_passes(b, Elements(b, 1, w.features), dtype, descending)
     b.start("write")
