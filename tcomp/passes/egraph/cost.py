@@ -2,7 +2,7 @@
 
 Pointwise work is streamed into what it reads or feeds: it costs arithmetic, no bytes, unless it makes more elements than it
 reads. What stays inside one pass of dependent reductions is never stored: no bytes either. Products and reductions cost the
-larger of arithmetic and bytes, and a step. What constants alone determine is computed once: it is nearly free. Costs are integers,
+larger of arithmetic and bytes, and a step. What constants alone determine is computed once: nearly free. Costs are integers
 of `UNIT` seconds. What the text does not have costs a little more than what it has.
 """
 
