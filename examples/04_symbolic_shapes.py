@@ -19,6 +19,13 @@ for rows in (0, 1, 7, 300):
     np.testing.assert_allclose(any_rows(x), normalise(x), rtol=1e-4, atol=1e-5)
     print(f"{rows} rows: right")
 
+# Two sizes that meet are equal, or one of them is 1, as each call says; the report tells what was compiled for which.
+shifted = tcomp.compile(lambda x, y: normalise(x + y), tcomp.spec("f32[rows, 100]"), tcomp.spec("f32[others, 100]"))
+for rows, others in ((5, 5), (5, 1), (1, 5)):
+    x, y = (np.random.default_rng(rows).standard_normal((k, 100)).astype(np.float32) for k in (rows, others))
+    np.testing.assert_allclose(shifted(x, y), normalise(x + y), rtol=1e-4, atol=1e-5)
+print(*(f"variant {number}: {sizes}" for number, sizes, _ in shifted.report()["variants"]), sep="; ")
+
 # The batch of the digit model is symbolic; a fixed one is compiled for that size alone.
 path = Path(__file__).parent / "models" / "digits.onnx"
 images = np.load(path.with_name("digits_test.npz"))["images"]

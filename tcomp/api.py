@@ -163,7 +163,8 @@ def _graph_text(func: Func) -> str:
     from tcomp.ir.module import Module
     from tcomp.ir.printer import print_module
 
-    return "\n".join((*(print_module(Module("graph", f.name, f)) for f in (func, *func.others)), repr((func.account, func.promised))))
+    texts = [print_module(Module("graph", f.name, f)) for f in (func, *func.others)]
+    return "\n".join((*texts, repr((func.account, func.promised))))
 
 
 def _describe(options: Options) -> str:
