@@ -49,9 +49,12 @@ def resize(c: Context, x: Node, roi: Node | None = None, scales: Node | None = N
         c.real("extrapolation_value", 0.0) if crop else None,
     )
     have = [(a, x.type.shape[a]) for a in axes]
-    if sizes is None and scales is None:
+    if sizes is not None:
+        work = by_sizes(c, have, sizes)
+    elif scales is not None:
+        work = by_scales(c, have, scales)
+    else:
         raise c.broken("neither scales nor sizes", "one of them")
-    work = by_sizes(c, have, sizes) if sizes is not None else by_scales(c, have, scales)
     if crop:
         work = with_regions(c, work, axes, roi)
     return _resized(c, x, [w for w in work if crop or not w.unchanged], options)

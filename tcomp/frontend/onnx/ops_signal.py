@@ -89,8 +89,8 @@ def transform(x: Node, at: int, size: Dim, inverse: bool, one_sided: bool) -> No
         real, imaginary = np.cos(angle) * factor, np.sin(angle) * factor
         rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
         return _product(x, at, constant(np.stack(rows, 2).astype(dt.to_numpy(x.type.dtype))))
-    real, imaginary = (apply("div", t, broadcast(scale, t.type.shape, ())) for t in _turns(size, sign))
-    table = _table([real, imaginary, apply("neg", imaginary), real][: 2 * parts], (size, parts, 2), x.type.dtype)
+    cosine, sine = (apply("div", t, broadcast(scale, t.type.shape, ())) for t in _turns(size, sign))
+    table = _table([cosine, sine, apply("neg", sine), cosine][: 2 * parts], (size, parts, 2), x.type.dtype)
     return _product(x, at, apply("gather", table, _places(count, size, size), axis=0))
 
 
@@ -103,13 +103,12 @@ def _real_inverse(x: Node, at: int, size: Dim) -> Node:
         twice = np.where((np.arange(half) == 0) | (2 * np.arange(half) == size), 1, 2) / size
         rows = np.stack([np.cos(angle) * twice, -np.sin(angle) * twice], -1)[..., :parts, None]
         return _product(x, at, constant(rows.astype(dt.to_numpy(x.type.dtype))))
-    real, imaginary = _turns(size, -1)
-    table = _table([real, imaginary][:parts], (size, parts, 1), dt.f64)
-    rows = apply("gather", table, _places(size, half, size), axis=0)
+    table = _table(_turns(size, -1)[:parts], (size, parts, 1), dt.f64)
+    turned = apply("gather", table, _places(size, half, size), axis=0)
     k = position((half,), 0, dt.f64)
     once = apply("or", with_scalar("eq", k, 0), apply("eq", with_scalar("mul", k, 2), _wide(size, k)))
     factor = apply("div", apply("where", once, scalar(1, k), scalar(2, k)), _wide(size, k))
-    return _product(x, at, cast(apply("mul", rows, broadcast(factor, rows.type.shape, (1,))), x.type.dtype))
+    return _product(x, at, cast(apply("mul", turned, broadcast(factor, turned.type.shape, (1,))), x.type.dtype))
 
 
 def _wide(d: Dim, like: Node) -> Node:
