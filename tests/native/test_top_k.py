@@ -39,7 +39,7 @@ def test_lines_longer_than_what_is_kept(k, largest):
         np.testing.assert_array_equal(values, expected[0])
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float64])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float64])
 def test_every_kind_of_key(dtype):
     x = RNG.integers(0, 100, (3, 700)).astype(dtype)
     for largest in (True, False):
