@@ -25,10 +25,13 @@ MET = "both meet in a broadcast"  # why a dimension became another one
 
 @dataclass(slots=True)
 class Meetings:
-    """What one attempt has met. equal: whether sizes that can be said to be equal are taken to be. place: what is being
-    traced. branches: subgraphs around, which a call may not come to. pairs: who met that could be equal, and where first, in
-    order. parts: the sizes that each size is made of, all of them equal to it or 1. chosen: of pairs, the one that decides where
-    the program only works with its size."""
+    """What one attempt has met.
+
+    equal: whether sizes that can be said to be equal are taken to be. place: what is being traced. branches: subgraphs around,
+    which a call may not come to. chosen: of pairs, the one that decides where the program only works with its size.
+    pairs: who met that could be equal, and where first, in order. parts: the sizes that each size is made of, all of them equal
+    to it or 1; sides: those of them that it is computed from.
+    """
 
     equal: bool = False
     place: str = ""
@@ -36,12 +39,14 @@ class Meetings:
     chosen: Mapping[Pair, Dim] = field(default_factory=dict)
     pairs: dict[Pair, str] = field(default_factory=dict)
     parts: dict[Dim, frozenset[Dim]] = field(default_factory=dict)
+    sides: dict[Dim, tuple[Dim, ...]] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Start again."""
         self.branches = 0
         self.pairs.clear()
         self.parts.clear()
+        self.sides.clear()
 
     def met(self, a: Dim, b: Dim, data: bool = False) -> Dim:
         """The size of an axis where sizes `a` and `b` meet, of which neither is known to be 1. data: one is known only in the
@@ -50,7 +55,10 @@ class Meetings:
             return a
         if a in self.parts.get(b, ()):
             return b
-        return self._noted((a, b), self.chosen.get((a, b)) or index.broadcast(a, b), data)
+        sides = [s for d in (a, b) for s in self.sides.get(d, (d,))]
+        size = self.chosen.get((a, b)) or index.broadcast(*sides)
+        self.sides[size] = tuple(dict.fromkeys(sides)) if size not in sides else (size,)
+        return self._noted((a, b), size, data)
 
     def within(self, d: Dim, size: Dim, data: bool = False) -> None:
         """An axis of size `d`, which is not known to be 1, is wanted where one of `size` is: d is equal to it or 1."""

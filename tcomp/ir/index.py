@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from tcomp.ir.names import show_name
@@ -295,13 +296,15 @@ def maximum(a: Dim, b: Dim) -> Dim:
     return _choose("max", a, b)
 
 
-def broadcast(a: Dim, b: Dim) -> Dim:
-    """The size of an axis on which NumPy's rule lets sizes `a` and `b` meet: they are equal, or one of them is 1."""
-    if a == b or b == 1 or equal(a, 1) == 0:
-        return a
-    if a == 1 or equal(b, 1) == 0:
-        return b
-    return minimum(maximum(a, b), mul(a, b))
+def broadcast(*sizes: Dim) -> Dim:
+    """The size of an axis on which NumPy's rule lets these sizes meet: those that are not 1 are equal."""
+    known = list(dict.fromkeys(d for d in sizes if d != 1)) or [1]
+    sure = next((d for d in known if equal(d, 1) == 0), None)
+    if sure is not None or len(known) == 1:
+        return known[0] if sure is None else sure
+    known.sort(key=show)
+    largest, least = reduce(maximum, known), reduce(minimum, known)
+    return minimum(largest, mul(largest, least) if len(known) > 2 else mul(*known))  # 0 where one is 0
 
 
 def _choose(op: str, a: Dim, b: Dim) -> Dim:

@@ -149,3 +149,16 @@ def test_a_shape_in_a_branch_fixes_nothing():
     m = model([*nodes, node("ReduceSum", ["r"], ["o"])], {"x": ["n", 4], "flag": []},
               {"eight": np.array([8, 4]), "free": np.array([-1, 4])})  # fmt: skip
     assert load(m).account == ()
+
+
+def test_many_inputs_meet():
+    """The size that they have together grows with their number, not faster."""
+    names = [f"x{k}" for k in range(9)]
+    nodes = [node("Add", [f"s{k}" if k else "x0", f"x{k + 1}"], [f"s{k + 1}" if k < 7 else "o"]) for k in range(8)]
+    (general,) = load(model(nodes, {n: [f"{n}_rows", f"{n}_columns"] for n in names})).others
+    assert len(str(general.results[0].type)) < 1000
+    rng = np.random.default_rng(0)
+    for rows, columns in ((3, 4), (0, 4), (1, 3)):
+        xs = [rng.standard_normal((rng.choice((1, rows)), rng.choice((1, columns)))) for _ in names]
+        xs = [x.astype(np.float32) for x in xs]
+        np.testing.assert_allclose(run(general, xs)[0], sum(xs), rtol=1e-5, atol=1e-5)

@@ -87,3 +87,18 @@ def test_symbolic_divisor(n):
     assert e is N + 1
     for v in range(1, 10):
         assert ix.evaluate(ix.mod(N, m), {"n": n, "m": v}) == n % v
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_the_size_of_a_broadcast(count):
+    """Sizes that are equal or 1 give what NumPy's rule says, 0 too; where one cannot be 1 it is that one."""
+    symbols = [ix.symbol(f"s{k}") for k in range(count)]
+    size = ix.broadcast(*symbols)
+    assert ix.broadcast(*reversed(symbols)) is size and (count > 1 or size is symbols[0])
+    for n in (0, 1, 2, 7):
+        for sizes in itertools.product((1, n), repeat=count):
+            want = n if n in sizes else 1
+            assert ix.evaluate(size, {f"s{k}": d for k, d in enumerate(sizes)}) == want
+    assert ix.bounds(size)[0] == 0
+    large = ix.symbol("large", 2, 9)
+    assert ix.broadcast(*symbols, large) is large and ix.broadcast(*symbols, 5) == 5 and ix.broadcast(1, *symbols) is size

@@ -69,13 +69,13 @@ class _Model:
 
     def load(self) -> Func:
         """The function; where symbols meet in broadcasts, the one in which they are equal, and behind it the general one."""
-        noted = Meetings()
+        noted, refused = Meetings(), ()
         try:
             general = self._settled(noted)
-        except Error:
+        except Error as e:
             if not noted.pairs:
                 raise
-            general = None
+            general, refused = None, (Fate("all", "only equal ones where some meet", f"{e.code}: {e.found}", e.place),)
         if general is not None and not noted.pairs:
             return general
         self.symbols = _Symbols(self.inputs, self.dims)
@@ -85,7 +85,7 @@ class _Model:
             if general is None:
                 raise
             return general
-        return equal if general is None else replace(equal, others=(general,))
+        return replace(equal, others=(general,) if general is not None else (), account=(*equal.account, *refused))
 
     def _settled(self, noted: Meetings) -> Func:
         """The function, once all is known that has to be, and the meetings of the last attempt."""
