@@ -53,6 +53,13 @@ def test_rows_and_columns(name, symbolic):
         np.testing.assert_allclose(compiled(x), want, rtol=5e-6 if symbolic else 1e-6)
 
 
+@pytest.mark.parametrize("n", [1_000_000, 10_000_000])
+def test_variance_in_one_pass(n):
+    """Its corrections are small beside the sum, and must not be lost in it one by one."""
+    x = np.random.default_rng(3).random(n, dtype=np.float32)
+    assert abs(float(tcomp.jit(lambda x: np.var(x))(x)) / x.var(dtype=np.float64) - 1) < 8e-7
+
+
 def test_norms_of_long_columns():
     x = np.random.default_rng(2).random((1_000_000, 4), dtype=np.float32) + 10
     want = x.astype(np.float64).var(0)

@@ -23,7 +23,7 @@ from tcomp.passes.tiles import swap
 from tcomp.schedule.analytic import choose_cascade
 from tcomp.schedule.lower.cascade_mask import pieces
 from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, row_position, stretched, whole_load
-from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, finals, slot_type, slots, space_of
+from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, combined, finals, slot_type, slots, space_of
 from tcomp.schedule.lower.loops import finish
 from tcomp.schedule.lower.nest import counter
 from tcomp.schedule.lower.parts import Context, Lowered
@@ -122,7 +122,7 @@ class Kernelled:
         step = Step(plan, "m", rows, inside, index.maximum(count, 1), given)
 
         def taken_in(k: int, i: int, states: dict[Node, Node], corrected: Node) -> Node:
-            return tile.pointwise(plan.cascade.stages[k].monoid, corrected, step.corrected(k, others)[i])
+            return combined(plan.cascade.stages[k].monoid, corrected, step.corrected(k, others)[i])
 
         step.run(taken_in)
         body.append(For(s, 0, plan.choice.parts, 1, tuple(step.body), carry, step.yields()))
@@ -399,7 +399,7 @@ class _Columns:
             return tile.pointwise("add", corrected, tile.pointwise("mul", count, raw))
         element = found if alike and stage.is_product else self._element(raw, found)
         if not stage.is_product:
-            return tile.pointwise(stage.monoid, corrected, tile.reduce(stage.monoid, stretched(element, self.extents), 1))
+            return combined(stage.monoid, corrected, tile.reduce(stage.monoid, stretched(element, self.extents), 1))
         second = self.plan.seconds[k]
         values = self.plan.bound(self.block.at, 0, index.add(self.j, tile.axis(0, self.columns)))
         if isinstance(second.column, Node):

@@ -92,6 +92,14 @@ def carries(plan: Plan, rows: Dim, tag: str, init: Tiles | None) -> tuple[tuple[
     return tuple(out), inside, after
 
 
+def combined(monoid: str, corrected: Node, found: Node) -> Node:
+    """A corrected accumulator with what comes in. Corrections are small: they are added to that before either meets the long sum,
+    in which they would be lost one by one."""
+    if monoid == "add" and corrected.op == "add":
+        return combined(monoid, corrected.operands[0], tile.pointwise("add", corrected.operands[1], found))
+    return tile.pointwise(monoid, corrected, found)
+
+
 # (stage, element of its basis, states' tiles, corrected accumulator) -> the accumulator with the block's elements
 Contribute = Callable[[int, int, dict[Node, Node], Node], Node]
 
