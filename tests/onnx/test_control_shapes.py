@@ -1,6 +1,7 @@
 """Control flow whose shapes the data decides, against onnxruntime: branches of different shapes, carried values that grow or
 shrink from turn to turn, sizes that are data inside of loops and branches. One compiled program for all calls."""
 
+import gc
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from test_control_operators import compare, model, value
 
 import tcomp
 from tcomp.errors import Error
+from tcomp.runtime import memory
 
 RNG = np.random.default_rng(11)
 
@@ -295,3 +297,39 @@ def test_sizes_that_are_data_and_have_to_be_equal():
     for other in ((x, np.abs(z)), (np.abs(x), z), (np.abs(x), np.abs(z[:3]))):
         with pytest.raises(Error, match="TC0605"):
             exe(*other)
+
+
+def test_two_loops_that_begin_with_the_same_value():
+    """The size of what the first makes is known before the second is run: their buffers are not the same all the same."""
+    shrinking = [h.make_node("Greater", ["x", "zero"], ["above"]), h.make_node("Compress", ["x", "above"], ["next"], axis=0)]
+    turning = [h.make_node("Neg", ["z"], ["turned"])]
+    nodes = [
+        h.make_node("Loop", ["count", "", "x0"], ["y"], body=body(shrinking, {"x": "next"})),
+        h.make_node("Loop", ["count", "", "x0"], ["w"], body=body(turning, {"z": "turned"})),
+    ]
+    inputs = [value("x0", ("n",)), value("count", (), T.INT64)]
+    m = model(nodes, inputs, [value("y", None), value("w", None)], {"zero": np.float32(0)})
+    compare(m, *({"x0": floats(n), "count": np.array(k)} for n, k in ((9, 3), (4, 0), (0, 2))))
+
+
+def test_a_value_that_grows_beyond_all_memory():
+    """A turn makes as many zeros behind the first elements as a list says."""
+    nodes = [
+        h.make_node("Gather", ["counts", "i"], ["count1"], axis=0),
+        h.make_node("Reshape", ["count1", "one"], ["shape"]),
+        h.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        h.make_node("Slice", ["x", "none", "two"], ["few"]),
+        h.make_node("Concat", ["few", "zeros"], ["next"], axis=0),
+    ]
+    node = h.make_node("Loop", ["count", "", "x0"], ["y"], body=body(nodes, {"x": "next"}))
+    inputs = [value("x0", ("n",)), value("counts", ("k",), T.INT64), value("count", (), T.INT64)]
+    constants = {"one": np.array([1]), "none": np.array([0]), "two": np.array([2])}
+    m = model([node], inputs, [value("y", None)], constants)
+    exe = compare(m, {"x0": floats(3), "counts": np.array([5, 0, 40, 2]), "count": np.array(4)})
+    before = memory.held() - memory.retained()
+    for _ in range(3):
+        with pytest.raises(Error, match="TC0606"):
+            exe(floats(3), np.array([7, 1000, 1 << 45, 3]), np.array(4))
+        assert len(exe(floats(3), np.array([9]), np.array(1))) == 11
+    gc.collect()
+    assert memory.held() - memory.retained() <= before

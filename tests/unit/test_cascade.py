@@ -1,5 +1,7 @@
 """Which dependent reductions one pass can compute: ranks, corrections, selections, and the chains found in graphs."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -133,7 +135,7 @@ def test_orders_that_do(element):
 def graph(f, *specs):
     module = Module("graph", "f", func_of(f, tuple(map(spec, specs))))
     module = run_passes(module, PIPELINE[: PIPELINE.index("lower")], PASSES)
-    return with_own_memory(module.func)
+    return with_own_memory(module.func, itertools.count())
 
 
 def softmax(x):

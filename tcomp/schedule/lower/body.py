@@ -73,7 +73,7 @@ class Body:
         for part in parts:
             self.bind(part)
         names = [self._allocate(r.type.dtype, r.type.shape) if t is None else t for r, t in zip(rest.results, targets)]
-        self.lower(with_own_memory(rest), names)
+        self.lower(with_own_memory(rest, self.program.copies), names)
         return names
 
     def lower(self, func: Func, targets: Sequence[str | None]) -> None:
@@ -158,7 +158,7 @@ class Body:
 
     def _made(self, func: Func) -> list[str]:
         """The names of the results' memory, where results may have sizes that are still to be bound."""
-        func = with_own_memory(func)
+        func = with_own_memory(func, self.program.copies)
         targets = [None if is_leaving(r) else self._reserve(r) for r in func.results]
         self.lower(func, targets)
         return [self.names[r] if t is None else t for r, t in zip(func.results, targets)]

@@ -6,7 +6,8 @@ written in its own output buffer; reshapes of what is in memory are aliases. Con
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,7 +53,7 @@ def _lowered(module: Module, func: Func, machine: Machine, reassociates: bool) -
     for part in parts:
         body.bind(part)
     body.statements += [Allocate(b, program.next_number()) for b in outputs if program.is_late(b)]
-    body.lower(with_own_memory(rest), [b.name for b in outputs])
+    body.lower(with_own_memory(rest, program.copies), [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)
     statements = (*_demanded(program), *body.statements)
     sizes = (*func.sizes, *(s for s in program.local if s not in func.sizes))
@@ -86,6 +87,7 @@ class Program:
     checked: list[Node] = field(default_factory=list)
     realised: list[tuple[str, str]] = field(default_factory=list)
     cascades: list[dict[str, Any]] = field(default_factory=list)
+    copies: Iterator[int] = field(default_factory=itertools.count)
     numbers: int = 0
     groups: int = 0
 

@@ -4,7 +4,7 @@ computes it where there is one.
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tcomp.ir import index
@@ -15,11 +15,10 @@ from tcomp.ir.region import is_leaving
 from tcomp.passes.fusion import MOVEMENTS
 
 
-def with_own_memory(func: Func) -> Func:
+def with_own_memory(func: Func, numbers: Iterator[int]) -> Func:
     """`func` with each result, and each value that a loop starts from, a value of its own. A result that is a reshape of such a
     value is replaced by it: it has the same elements in memory. What leaves control flow with a size that is still to be bound
-    stays as it is."""
-    numbers = itertools.count()
+    stays as it is. numbers: those of copies, no two of which are one value, in whatever part of the program they are."""
 
     def copy(n: Node) -> Node:
         own = apply("copy", n, number=next(numbers))
