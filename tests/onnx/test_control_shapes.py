@@ -313,23 +313,22 @@ def test_two_loops_that_begin_with_the_same_value():
 
 
 def test_a_value_that_grows_beyond_all_memory():
-    """A turn makes as many zeros behind the first elements as a list says."""
+    """A turn makes a square of zeros as large as a list says, twice."""
     nodes = [
-        h.make_node("Gather", ["counts", "i"], ["count1"], axis=0),
-        h.make_node("Reshape", ["count1", "one"], ["shape"]),
+        h.make_node("Gather", ["counts", "i"], ["n0"], axis=0),
+        h.make_node("Reshape", ["n0", "one"], ["n"]),
+        h.make_node("Concat", ["n", "n"], ["shape"], axis=0),
         h.make_node("ConstantOfShape", ["shape"], ["zeros"]),
-        h.make_node("Slice", ["x", "none", "two"], ["few"]),
-        h.make_node("Concat", ["few", "zeros"], ["next"], axis=0),
+        h.make_node("Concat", ["zeros", "zeros"], ["next"], axis=0),
     ]
     node = h.make_node("Loop", ["count", "", "x0"], ["y"], body=body(nodes, {"x": "next"}))
-    inputs = [value("x0", ("n",)), value("counts", ("k",), T.INT64), value("count", (), T.INT64)]
-    constants = {"one": np.array([1]), "none": np.array([0]), "two": np.array([2])}
-    m = model([node], inputs, [value("y", None)], constants)
-    exe = compare(m, {"x0": floats(3), "counts": np.array([5, 0, 40, 2]), "count": np.array(4)})
+    inputs = [value("x0", ("a", "b")), value("counts", ("k",), T.INT64), value("count", (), T.INT64)]
+    m = model([node], inputs, [value("y", None)], {"one": np.array([1])})
+    exe = compare(m, {"x0": floats(3, 2), "counts": np.array([5, 0, 40, 2]), "count": np.array(4)})
     before = memory.held() - memory.retained()
     for _ in range(3):
         with pytest.raises(Error, match="TC0606"):
-            exe(floats(3), np.array([7, 1000, 1 << 45, 3]), np.array(4))
-        assert len(exe(floats(3), np.array([9]), np.array(1))) == 11
+            exe(floats(3, 2), np.array([7, 1000, 1 << 24, 3]), np.array(4))
+        assert exe(floats(3, 2), np.array([9]), np.array(1)).shape == (18, 9)
     gc.collect()
     assert memory.held() - memory.retained() <= before
