@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,6 +39,7 @@ from tcomp.passes.layout import layout
 from tcomp.passes.memory_plan import memory_plan
 from tcomp.passes.place import place
 from tcomp.passes.quantise import quantise
+from tcomp.passes.saturate import begin as begin_algebra
 from tcomp.passes.saturate import saturate
 from tcomp.passes.vector_products import vector_products
 from tcomp.runtime import cache
@@ -52,6 +54,7 @@ PIPELINE: tuple[str, ...] = (
     *("decompose", "vector_products", "fold", "canonicalise"),
     *("byte_products", "widen", "lower", "place", "expand", "memory_plan"),
 )
+LARGE = 1 << 16  # bytes of a model that is likely to need the worker of `saturate`, which comes up while the model is read
 _MACHINE_FREE: dict[str, Pass] = {
     "decompose": decompose,
     "vector_products": vector_products,
@@ -195,4 +198,13 @@ def func_of(source: Any, specs: tuple[Any, ...] = (), dims: Sizes | None = None)
         return trace_program(source, specs).func
     from tcomp.frontend.onnx.reader import load
 
+    if _bytes_of(source) >= LARGE:
+        begin_algebra()
     return load(source, dims)
+
+
+def _bytes_of(source: Any) -> int:
+    """The size of a model, as far as that is seen without reading it."""
+    if isinstance(source, bytes):
+        return len(source)
+    return os.path.getsize(source) if isinstance(source, str | os.PathLike) and os.path.exists(source) else 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ from tcomp.passes.egraph.terms import EMPTY, Names, Terms, dump, elements, free_
 from tcomp.passes.egraph.windows import Window, may_match, windows
 from tcomp.passes.egraph.worker import Worker
 from tcomp.passes.rebuild import rebuilt
-from tcomp.passes.rules.families import FAMILIES, RULES
+from tcomp.passes.rules.families import FAMILIES, FOLDING, RULES
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any] | None, str]]
 SECONDS = 60.0  # that a window may wait for a worker that is kept from running; its work has budgets of its own
@@ -68,8 +68,8 @@ class Rewritten:
     of `fired`, all that found something, with how often. why: what ended saturation (`saturated`, or what its budget ran out of:
     `nodes`, `rows`, `time`, `turns`); how: whether the choice is `optimal`, `feasible` or `greedy`. error: the largest between
     both forms on random small operands in float64; chance: of unequal forms to be equal in finite fields, None where these decide
-    nothing. saturation, extraction: seconds of the worker when it was solved; seconds: that the answer took now; memory: bytes of
-    the worker then.
+    nothing. saturation, extraction: seconds when it was solved; processor: those of the worker's processor; memory: bytes
+    of the worker then; seconds: that the answer took now.
     """
 
     at: str
@@ -90,11 +90,18 @@ class Rewritten:
     chance: float | None = None
     saturation: float = 0.0
     extraction: float = 0.0
+    processor: float = 0.0
     seconds: float = 0.0
     cached: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def begin() -> None:
+    """Have a worker come up meanwhile, for a program that is likely to ask it: it takes half a second."""
+    if knobs.ALGEBRA.read():
+        _worker.begin()
 
 
 def rates_of(machine: Machine, element: int) -> Rates:
@@ -220,21 +227,24 @@ def _rules_for(terms: Terms) -> list[str]:
 def _accounted(row: Rewritten, report: Mapping[str, Any], worth: float) -> Rewritten:
     """The row with what the answer says."""
     before, after = report["before"], report["after"]
-    kept = _kept(before, after, report["steps"], worth)
-    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction")
+    kept = _kept(report, worth)
+    same = ("merges", "enodes", "rows", "memory", "why", "how", "error", "chance", "saturation", "extraction", "processor")
     numbers = {name: report[name] for name in same if name in report}
     fired = tuple(sorted(report["fired"].items()))
     rules = tuple(report["used"])
     return replace(row, before=before, after=after, changed=not kept, kept=kept, rules=rules, fired=fired, **numbers)
 
 
-def _kept(before: float, after: float, steps: Sequence[int], worth: float) -> str:
-    """Why a window stays as written; nothing where it is clearly cheaper, or somewhat with fewer operations in every call."""
+def _kept(report: Mapping[str, Any], worth: float) -> str:
+    """Why a window stays as written; nothing where it is clearly cheaper, or the same with weights folded.
+
+    Predictions are not better than a few parts in a hundred, and another order of operations may fuse less well.
+    """
+    before, after = report["before"], report["after"]
     if after >= before:
         return "nothing cheaper"
-    if after < worth * before or steps[1] < steps[0]:
-        return ""
-    return f"gain below {1 - worth:.0%}"
+    folded = report["steps"][1] < report["steps"][0] and FOLDING.issuperset(report["used"])
+    return "" if folded or after < worth * before else f"gain below {1 - worth:.0%}"
 
 
 def _place(func: Func, window: Window) -> str:

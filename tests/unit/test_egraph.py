@@ -495,6 +495,20 @@ def test_memory_is_limited():
         worker.stop()
 
 
+def test_a_process_comes_up_while_others_work():
+    """`begin` does not wait; who asks then meets the same process."""
+    worker = Worker()
+    try:
+        start = time.monotonic()
+        worker.begin()
+        begun = worker._process
+        assert begun is not None and time.monotonic() - start < 1.0
+        worker.begin()
+        assert worker.ask(request(), 60.0)[0] is not None and worker._process is begun
+    finally:
+        worker.stop()
+
+
 def test_a_fault_in_a_request_is_reported_and_survived():
     worker = Worker()
     try:

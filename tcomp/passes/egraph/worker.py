@@ -42,6 +42,7 @@ class Worker:
         """A process without a worker: a new one, and the child of a fork, whose parent's worker is not its own."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any] | None, str]:
         """The answer, or None and why there is none: `time`, `memory` or what went wrong.
@@ -75,15 +76,30 @@ class Worker:
         with self._lock:
             return self._started() is not None
 
+    def begin(self) -> None:
+        """Have the process come up meanwhile, for a request that is likely. Where someone asks already, it is up."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._begun()
+            finally:
+                self._lock.release()
+
     def _started(self) -> subprocess.Popen[bytes] | None:
+        process = self._begun()
+        if not self._ready:
+            self._ready = _read_line(process, START) == b"ready"
+        if not self._ready:
+            self.stop()
+        return self._process
+
+    def _begun(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.stop()
         command = [sys.executable, "-m", __name__, str(self.memory), str(self.processor)]
         pipe, alone = subprocess.PIPE, {**os.environ, **ALONE}
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=alone)
-        if _read_line(self._process, START) != b"ready":
-            self.stop()
+        self._ready = False
         return self._process
 
     @staticmethod
