@@ -78,7 +78,7 @@ def _stays_readable(x: Node, shape: Shape, rows_may_divide: bool) -> bool:
 
 
 def reduce_after_reshape(n: Node, m: Normaliser) -> Node | None:
-    """reduce(reshape(x)) where the reshape regroups only axes that stay. Work keeps its shape, so that all its readers see one."""
+    """reduce(reshape(x)) where the reshape regroups only axes that stay. Work keeps its shape, so that all readers see one."""
     x = n.operands[0]
     if x.op != "reshape" or not is_exact(x):
         return None

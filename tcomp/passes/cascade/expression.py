@@ -18,11 +18,11 @@ from tcomp.ir.ops import OPS
 from tcomp.ir.types import TileType
 from tcomp.passes.tiles import swap
 
-STREAMED, ROW, RESULT, STATE = "x", "p", "m", "u"
+STREAMED, RESULT, STATE = "x", "m", "u"
 
 
 def leaf(kind: str, number: int, dtype: DType) -> Node:
-    """A leaf of one of the four kinds; `u` names a state: a function of earlier results."""
+    """A leaf of one of these kinds, or `p`; `u` names a state: a function of earlier results."""
     return tile.ref(f"{kind}{number}", TileType(dtype))
 
 

@@ -121,8 +121,6 @@ def _below(t: Terms, roots: Sequence[int]) -> list[Row]:
 
 # --- finite fields ----------------------------------------------------------------------------------------
 
-Residues = tuple[np.ndarray, ...]  # one array of Python integers for each prime that still has a value
-
 
 def _is_prime(n: int) -> bool:
     """Miller and Rabin, with bases that decide all n below 3.3e24 and err on none met above."""
