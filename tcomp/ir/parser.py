@@ -15,6 +15,7 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.ir import dtype as dt
+from tcomp.ir.artifact import Container
 from tcomp.ir.graph import Func
 from tcomp.ir.lexer import Cursor, Rows, fault, rows
 from tcomp.ir.literals import read_array, read_float
@@ -157,11 +158,13 @@ def _func(c: Cursor, lines: Rows, found: _Reading) -> Func:
     c.expect("(")
     results = c.listed(lambda: _result(c))
     c.end()
-    defaults = []
+    defaults, containers = [], []
     while (line := lines.peek(2)) is not None:
         lines.next()
         if line.accept("default"):
             defaults.append(_default(line, found))
+        elif line.accept("container"):
+            containers.append(_container(line))
         else:
             _node(line, lines, graph, found)
         line.end()
@@ -170,7 +173,8 @@ def _func(c: Cursor, lines: Rows, found: _Reading) -> Func:
             c.at = at
             c.fail("a value of the function")
     nodes = tuple(graph.values[c.row.tokens[at].text] for _, at in results)
-    return Func(name, params, nodes, tuple(n for n, _ in results), defaults=tuple(defaults), sizes=sizes)
+    names = tuple(n for n, _ in results)
+    return Func(name, params, nodes, names, defaults=tuple(defaults), sizes=sizes, containers=tuple(containers))
 
 
 def _sizes(c: Cursor, scope: Scope) -> tuple[Node, ...]:
@@ -204,6 +208,17 @@ def _default(c: Cursor, found: _Reading) -> tuple[str, np.ndarray]:
     name = c.name("the name of a parameter")
     c.expect(":")
     return name, _constant(c, found)
+
+
+def _container(c: Cursor) -> Container:
+    """`container input s "sequence" (s#0, s#1)`: what a caller sees instead of parameters or results."""
+    side, name = c.name("`input` or `output`"), c.name("the name of an input or output")
+    if side not in ("input", "output"):
+        c.at -= 2
+        c.fail("`input` or `output`")
+    kind = c.take("string", "a kind, in quotes")
+    c.expect("(")
+    return Container(side, name, kind, c.listed(lambda: c.name("a parameter or result")))
 
 
 def _node(c: Cursor, lines: Rows, graph: _Graph, found: _Reading) -> None:

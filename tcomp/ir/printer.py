@@ -114,6 +114,9 @@ def func_lines(func: Func, pool: Pool) -> list[Line]:
     for name, array in func.defaults:
         dims = ", ".join(map(str, array.shape))
         lines.append(Line(f"  default {show_name(name)} : {dtype_of(array)}[{dims}] = {pool.show(array)}"))
+    for c in func.containers:
+        ports = ", ".join(map(show_name, c.ports))
+        lines.append(Line(f"  container {c.side} {show_name(c.name)} {json.dumps(c.kind)} ({ports})"))
     return [*lines, *_node_lines(func.nodes(), func.params, names, pool, "  ")]
 
 

@@ -10,6 +10,7 @@ from test_control_shapes import body, graph
 
 import tcomp
 from tcomp.errors import Error
+from tcomp.ir.parser import parse
 
 RNG = np.random.default_rng(21)
 
@@ -298,6 +299,7 @@ def test_ports_say_what_a_caller_sees(tmp_path):
     exe = tcomp.compile(model(nodes, [sequence("s"), value("x", (2, "b"))], [sequence("t")]))
     assert [(p.name, p.dtype, p.shape) for p in exe.inputs] == [("s", "sequence of f32", ("?", "?")), ("x", "f32", (2, "b"))]
     assert [(p.name, p.dtype) for p in exe.outputs] == [("t", "sequence of f32")]
+    assert parse(exe.text("graph")).func.containers == exe.artifact.containers
     exe.save(tmp_path / "s.tcomp")
     x = floats(2, 3)
     same(tcomp.load(tmp_path / "s.tcomp")(LISTS[0], x), [*LISTS[0], x])
