@@ -9,6 +9,7 @@ from onnx_support import theirs
 
 import tcomp
 from tcomp.errors import Error
+from tcomp.frontend.meetings import Meetings
 from tcomp.frontend.onnx import load
 from tcomp.ir.interp.graph import run
 
@@ -149,6 +150,20 @@ def test_a_shape_in_a_branch_fixes_nothing():
     m = model([*nodes, node("ReduceSum", ["r"], ["o"])], {"x": ["n", 4], "flag": []},
               {"eight": np.array([8, 4]), "free": np.array([-1, 4])})  # fmt: skip
     assert load(m).account == ()
+
+
+def test_a_general_program_that_is_refused_is_told(monkeypatch):
+    """Then there is the one for equal sizes, and the account says so."""
+
+    def refused(noted, a, b, data=False):
+        noted.pairs[(a, b)] = ""
+        raise Error("TC0202", "sizes like these are not supported")
+
+    monkeypatch.setattr(Meetings, "met", refused)
+    func = load(model([node("Add", ["x", "y"], ["o"], "sum")], {"x": ["a"], "y": ["b"]}))
+    assert func.others == () and [(f.dimension, f.became) for f in func.account] == [
+        ("b", "a"), ("all", "only equal ones where some meet")]  # fmt: skip
+    assert "TC0202" in func.account[1].why and "sum" in func.account[1].where
 
 
 def test_many_inputs_meet():
