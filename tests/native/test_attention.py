@@ -359,6 +359,10 @@ def test_products_of_small_factors_are_computed_for_a_block(fused, rows):
     agrees(layers, rand(rows, 24), *(rand(*s, seed=k) for k, s in enumerate([(24, 40), (40, 48), (48, 20)])), tolerance=2e-4)
 
 
+def test_layers_of_equal_width(fused):
+    agrees(layers, rand(70, 16), *(rand(16, 16, seed=k) for k in range(3)), tolerance=2e-4)
+
+
 def test_they_have_no_memory():
     compiled = tcomp.jit(field).lower(*(tcomp.spec(f"f32[{', '.join(map(str, s))}]") for s in [(65536, 3), *FIELD])).compile()
     report, text = compiled.report(), compiled.text("tile")

@@ -203,6 +203,16 @@ def test_passes_over_one_value_are_one():
     assert len(c.stages) == 3
 
 
+def test_layers_of_equal_width_are_apart():
+    """What one chain reduces is what the next one streams, over a domain of the same shape."""
+
+    def f(x, a, b, c):
+        return xp.tanh(xp.tanh(xp.tanh(x) @ a) @ b) @ c
+
+    found, _ = find(graph(f, "f32[64, 16]", "f32[16, 16]", "f32[16, 16]", "f32[16, 16]"))
+    assert [len(c.stages) for c in found] == [1] * len(found) and len(found) >= 2
+
+
 def test_argmax_follows_its_extreme():
     (c,), _ = find(graph(lambda h, w: xp.argmax(h @ w, axis=-1), "f32[4, 6]", "f32[6, 30]"))
     assert c.stages[1].kept is not None and c.stages[1].kept[0] is c.stages[0].result

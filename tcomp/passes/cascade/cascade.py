@@ -125,7 +125,8 @@ class _Search:
                 self.regions[n] = self._region(n, domain)
         groups: list[tuple[set[Node], set[object]]] = []
         for n, region in self.regions.items():
-            shared: set[object] = {(domain_of(n), x) for x in (*region.work, *region.products, *region.stages, n)}
+            shared: set[object] = {(domain_of(n), x) for x in (*region.work, *region.stages, n)}
+            shared |= {("product", domain_of(n), x) for x in region.products}
             joined = [g for g in groups if g[1] & shared]
             groups = [g for g in groups if g not in joined]
             groups.append(({n}.union(*(g[0] for g in joined)), shared.union(*(g[1] for g in joined))))
