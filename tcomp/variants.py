@@ -14,6 +14,7 @@ from functools import reduce
 from tcomp.driver import artifact_of, stages_of
 from tcomp.errors import Error
 from tcomp.frontend.jit import Options
+from tcomp.frontend.meetings import MET
 from tcomp.ir import index
 from tcomp.ir.artifact import Artifact, Constant
 from tcomp.ir.graph import Fate, Func
@@ -136,7 +137,9 @@ def _cycles(modules: Modules, sizes: Mapping[str, int]) -> float:
 def _account(func: Func, widest: Func, refused: tuple[Fate, ...]) -> list[list[str]]:
     """What became of each symbolic dimension: those that stay so in all variants, then those that did not, with why and where."""
     rows = [Fate(index.show(s), _range(s), "for all sizes of a call") for s in widest.symbols()]
-    rows += [*func.account, *(f for f in widest.account if f not in func.account), *refused]
+    special = f"{MET}: so in a variant" if widest is not func else MET
+    rows += [f if f.why != MET or f in widest.account else replace(f, why=special) for f in func.account]
+    rows += [*(f for f in widest.account if f not in func.account), *refused]
     return [[f.dimension, f.became, f.why, f.where] for f in rows]
 
 
