@@ -56,15 +56,16 @@ def _search(windows: Windows) -> tuple[tuple[str, str], ...]:
     solved = [w for w in windows if w["kept"] != "no answer"]
     chances = [w["chance"] for w in solved if w["chance"] is not None and w["changed"]]
     counts = [w["changed"] for w in windows]
+    fresh = [w for w in solved if not w["cached"]]
     rows = [
         ("windows, rewritten", f"{len(windows)}, {sum(counts)}"),
         ("predicted gain", f"{predicted_gain(windows):.3f}x"),
         *((f"as written: {why}", str(n)) for why, n in Counter(_reason(w) for w in windows if not w["changed"]).items()),
         *((f"search ended: {why}", str(n)) for why, n in Counter(w["why"] for w in solved).items()),
         ("found by extraction", ", ".join(f"{how} {n}" for how, n in Counter(w["how"] for w in solved).items())),
-        ("saturation", _times([w["saturation"] for w in solved])),
-        ("extraction", _times([w["extraction"] for w in solved])),
-        ("known before", str(sum(w["cached"] for w in windows))),
+        ("saturation", _times([w["saturation"] for w in fresh])),
+        ("extraction", _times([w["extraction"] for w in fresh])),
+        ("answers known before", str(len(solved) - len(fresh))),
         ("e-nodes, rows, memory at most", ", ".join(_most(solved))),
         ("difference in float64 at most", f"{max((w['error'] or 0.0 for w in solved), default=0.0):.1e}"),
     ]
