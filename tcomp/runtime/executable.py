@@ -174,7 +174,7 @@ class Executable:
         self._specs = specs
         self._assembly = assembly
         constants = {c.name: c.data for c in artifact.constants}
-        self._defaults = {name: constants[constant] for name, constant in artifact.defaults}
+        self._defaults: dict[str, Any] = {name: constants[constant] for name, constant in artifact.defaults}
         self._program: Callable[..., Any] = self._first_call
 
     @property

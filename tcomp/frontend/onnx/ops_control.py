@@ -336,7 +336,7 @@ def scan(c: Context, *inputs: Node) -> tuple[Value, ...]:
     length = scanned[0].type.shape[axes[0]]
     for x, a in zip(scanned, axes):
         length = unify(length, x.type.shape[a])
-    scanned = [reshape(x, (*x.type.shape[:a], length, *x.type.shape[a + 1 :])) for x, a in zip(scanned, axes)]
+    scanned = tuple(reshape(x, (*x.type.shape[:a], length, *x.type.shape[a + 1 :])) for x, a in zip(scanned, axes))
 
     results = _steps(c, body, start, scanned, axes, back, length)
     to, turned = c.integers("scan_output_axes", (0,) * outs), c.integers("scan_output_directions", (0,) * outs)
@@ -372,7 +372,7 @@ def scan_of_batches(c: Context, lengths: Node | None = None, *inputs: Node) -> t
     for x in inputs[: len(inputs) - m]:
         batch = unify(batch, x.type.shape[0])
     states = [reshape(x, (batch, *x.type.shape[1:])) for x in inputs[: len(inputs) - m]]
-    scanned = [reshape(x, (batch, length, *x.type.shape[2:])) for x in scanned]
+    scanned = tuple(reshape(x, (batch, length, *x.type.shape[2:])) for x in scanned)
 
     def example(k: Node, _: tuple[Node, ...]) -> tuple[Node, ...]:
         first, rows = ([_place(x, 0, k) for x in xs] for xs in (states, scanned))
