@@ -34,6 +34,7 @@ MODELS = {
     "MatMul": ([node("MatMul", ["x", "y"], ["o"])], {"x": ["a", "b", 2, 3], "y": ["c", "d", 3, "m"]}, None),
     "Gemm": ([node("Gemm", ["w", "w", "y"], ["m"]), node("Add", ["x", "m"], ["o"])], {"x": ["a", "b"], "y": ["c", "d"]}, None),
     "PRelu": ([ADD, node("PRelu", ["s", "y"], ["o"])], {"x": ["a", "b"], "y": ["c", "d"]}, None),
+    "Einsum": ([node("Einsum", ["x", "y"], ["o"], equation="ij,ij->i")], {"x": ["a", "b"], "y": ["c", "d"]}, None),
     "Softmax": ([ADD, node("Softmax", ["s"], ["o"], axis=-1)], {"x": ["a", "b"], "y": ["c", "d"]}, None),
     "ReduceSum": ([ADD, node("ReduceSum", ["s"], ["r"], keepdims=1), node("Mul", ["r", "x"], ["o"])],
                   {"x": ["a", "b"], "y": ["c", "d"]}, None),

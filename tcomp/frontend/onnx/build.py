@@ -11,7 +11,7 @@ from tcomp.frontend import meetings
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
-from tcomp.ir.graph import Fate, broadcast, broadcast_trailing, cast, full, reshape, transpose
+from tcomp.ir.graph import Fate, broadcast, broadcast_trailing, cast, full, reshape, stretched, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply, constant
 from tcomp.ir.ops.table import show_shape
@@ -133,6 +133,14 @@ def spread(x: Node, shape: Shape) -> Node:
     except Equal as found:
         found.why = meetings.MET
         raise
+
+
+def widened(x: Node, shape: Shape) -> Node:
+    """`x` with axes repeated where only the call knows whether they are 1, and `shape` is what they meet; others as they are."""
+    noted = meetings.noted()
+    if noted is None:
+        return x
+    return stretched(x, tuple(e if noted.stretches(d, e) else d for d, e in zip(x.type.shape, shape)))
 
 
 def _before(d: Dim, size: Dim) -> Dim:

@@ -76,6 +76,7 @@ def einsum(c: Context, *xs: Node) -> Node:
     for x, labels in terms:
         for d, label in zip(x.type.shape, labels):
             sizes[label] = build.broadcast_shapes((sizes.get(label, 1),), (d,))[0]
+    terms = [(build.widened(x, tuple(sizes[label] for label in labels)), labels) for x, labels in terms]
     total, have = terms[0]
     total, have = _summed(total, have, set(output).union(*(labels for _, labels in terms[1:])))
     for k, (x, labels) in enumerate(terms[1:], 1):
