@@ -23,7 +23,15 @@ from tcomp.ir.ops import MONOIDS
 from tcomp.ir.types import TensorType
 from tcomp.passes.cascade import correction, order
 from tcomp.passes.cascade.correction import Transfer
-from tcomp.passes.cascade.elements import Elements, is_pointwise, is_row_reshape, lead_axes, row_operand, scalar_constant
+from tcomp.passes.cascade.elements import (
+    Elements,
+    is_pointwise,
+    is_row_reshape,
+    lead_axes,
+    row_operand,
+    scalar_constant,
+    streams_in_columns,
+)
 from tcomp.passes.cascade.expression import Step, factored, is_state, kinds, leaf, states, value_of, with_states
 
 Shape = tuple[Dim, ...]
@@ -213,12 +221,14 @@ class _Search:
         return False
 
     def product_behind(self, n: Node, domain: Shape) -> Node | None:
-        """The product that a value of the domain is, read through reshapes and transposes and by nothing else."""
+        """The product that a value of the domain is, read through reshapes and transposes and by nothing else; its columns
+        stream."""
         if n.type.shape != domain:
             return None
-        while n.op in ("reshape", "transpose") and len(self.readers[n.operands[0]]) == 1:
-            n = n.operands[0]
-        return n if n.op == "dot" and n not in self.results else None
+        p = n
+        while p.op in ("reshape", "transpose") and len(self.readers[p.operands[0]]) == 1:
+            p = p.operands[0]
+        return p if p.op == "dot" and p not in self.results and streams_in_columns(n, p) else None
 
     # --- one cascade ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from tcomp.ir import tile
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.passes.cascade.expression import leaf, leaves
+from tcomp.passes.regroup import runs
 
 Shape = tuple[Dim, ...]
 
@@ -37,6 +38,20 @@ def row_operand(n: Node) -> Node | None:
 def is_row_reshape(n: Node, domain: Shape) -> bool:
     """Whether a value of the domain's rows is written with other axes of size 1."""
     return n.op == "reshape" and all(lead_axes(x.type.shape, domain) is not None for x in (n, n.operands[0]))
+
+
+def streams_in_columns(n: Node, product: Node) -> bool:
+    """Whether the last axis of `n`, which reads a product through reshapes and transposes, is among the product's columns: then
+    its second factor streams and its first one stays."""
+    axes = {n.type.rank - 1}
+    while n is not product:
+        x = n.operands[0]
+        if n.op == "transpose":
+            axes = {n["perm"][a] for a in axes}
+        else:
+            axes = {a for old, new in runs(x.type.shape, n.type.shape) if axes & {*new} for a in old}
+        n = x
+    return axes <= {product.type.rank - 1}
 
 
 def scalar_constant(n: Node) -> Node | None:
