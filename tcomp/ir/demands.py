@@ -1,7 +1,7 @@
 """What operations demand of sizes that are known only at the call: index expressions that must not be 0.
 
 Sizes are not negative; a reshape keeps the number of elements; what is stretched was 1; groups of channels are equal; what is
-taken is there. Interpreters refuse a call where a demand does not hold, and so do compiled programs (TC0605).
+taken is there, an extreme too. Interpreters refuse a call where a demand does not hold, and so do compiled programs (TC0605).
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def _of_operation(n: Node, shape: tuple[Dim, ...]) -> list[Dim]:
             return [_inside(*axis) for axis in zip(n["start"], n["shape"], n["step"], shape)]
         case "conv":
             return [index.equal(index.mod(n.type.shape[-1], n["groups"]), 0)]
+        case "argreduce":
+            return [index.less(0, shape[n["axis"]])]
         case "top_k":
             return [index.less(index.sub(n["k"], 1), shape[n["axis"]])]
         case "gather_elements" | "scatter_elements":

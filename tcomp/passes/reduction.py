@@ -95,7 +95,15 @@ def arg_reduced(x: Node, monoid: str, axis: int, last: bool, dtype: dt.DType) ->
     t = _position_dtype(shape[axis])
     miss = full(-1 if last else np.iinfo(to_numpy(t)).max, t, shape)
     at = apply("where", hit, apply("iota", shape=shape, axis=axis, dtype=t), miss)
-    return cast(reduced(at, "max" if last else "min", (axis,)), dtype)
+    found = reduced(at, "max" if last else "min", (axis,))
+    return cast(found if (index.bounds(shape[axis])[0] or 0) > 0 else _of_some(found, shape[axis]), dtype)
+
+
+def _of_some(found: Node, size: Dim) -> Node:
+    """The position `found`, at most the last one: this changes nothing, but a call has to show that there is a last one."""
+    positions = apply("iota", shape=(size,), axis=0, dtype=found.type.dtype)
+    last = apply("slice", positions, start=(index.sub(size, 1),), shape=(1,), step=(1,))
+    return apply("min", found, broadcast(reshape(last, ()), found.type.shape, ()))
 
 
 def _position_dtype(size: Dim) -> dt.DType:
