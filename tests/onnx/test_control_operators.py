@@ -237,6 +237,33 @@ def test_the_branch_not_taken_does_not_run():
         exe(np.array(True), x, np.array([9, 0]))
 
 
+def test_what_two_branches_read_is_read_in_neither_unless_taken():
+    """The same positions, out of range, in a branch of each of two conditions, and in turns of two loops."""
+    nodes = []
+    for k in "12":
+        first = h.make_graph([h.make_node("Gather", ["x", "at"], ["a"])], "first", [], [value("a", (2,))])
+        other = h.make_graph([h.make_node("Identity", ["none"], ["b"])], "other", [], [value("b", (2,))])
+        nodes.append(h.make_node("If", [f"flag{k}"], [f"y{k}"], then_branch=first, else_branch=other))
+        turn = [
+            h.make_node("Gather", ["x", "at"], ["r"]),
+            h.make_node("Add", ["s", "r"], ["s1"]),
+            h.make_node("Identity", ["c"], ["c1"]),
+        ]
+        step = h.make_graph(turn, "step", [value("i", (), T.INT64), value("c", (), T.BOOL), value("s", (2,))],
+                            [value("c1", (), T.BOOL), value("s1", (2,))])  # fmt: skip
+        nodes.append(h.make_node("Loop", [f"count{k}", "", "none"], [f"z{k}"], body=step))
+    inputs = [value("x", (4,)), value("at", (2,), T.INT64), *(value(f"flag{k}", (), T.BOOL) for k in "12"),
+              *(value(f"count{k}", (), T.INT64) for k in "12")]  # fmt: skip
+    m = model(nodes, inputs, [value(n, (2,)) for n in ("y1", "z1", "y2", "z2")], {"none": np.zeros(2, np.float32)})
+    exe = tcomp.compile(m)
+    x, yes, no = np.arange(4, dtype=np.float32), np.array(True), np.array(False)
+    assert all(not v.any() for v in exe(x, np.array([9, -9]), no, no, np.array(0), np.array(0)))
+    assert [v.tolist() for v in exe(x, np.array([3, 1]), no, yes, np.array(1), np.array(2))] == [[0, 0], [3, 1], [3, 1], [6, 2]]
+    for case in ((yes, no, 0, 0), (no, yes, 0, 0), (no, no, 1, 0), (no, no, 0, 1)):
+        with pytest.raises(Error, match="TC0604"):
+            exe(x, np.array([9, 1]), *map(np.asarray, case))
+
+
 def test_a_rank_that_depends_on_a_size_is_assumed_and_checked():
     squeezed = h.make_graph([h.make_node("Squeeze", ["z", "axis"], ["a"])], "squeezed", [], [value("a", None)])
     same = h.make_graph([h.make_node("Identity", ["z"], ["b"])], "same", [], [value("b", None)])
@@ -253,4 +280,3 @@ def test_a_rank_that_depends_on_a_size_is_assumed_and_checked():
     np.testing.assert_allclose(exe(x), x[..., :4].mean(-1), rtol=1e-5)
     with pytest.raises(Error, match="TC0605"):
         exe(np.ones((2, 3, 9), np.float32))
-

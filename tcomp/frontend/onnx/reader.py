@@ -69,7 +69,8 @@ class _Model:
 
     def load(self) -> Func:
         """The function; where symbols meet in broadcasts, the one in which they are equal, and behind it the general one."""
-        noted, refused = Meetings(), ()
+        noted = Meetings()
+        refused: tuple[Fate, ...] = ()
         try:
             general = self._settled(noted)
         except Error as e:

@@ -65,6 +65,7 @@ def cond(
     needed = [needed_sizes(side, own, c.facts.required & {s for _, s in own}) for side, own in zip(sides, found)]
     roots = [r for side, sizes in zip(sides, needed) for r in (*side, *(v for v, _ in sizes))]
     inside = _inside(roots, lambda n: n not in before, local)
+    c.facts.hide(inside)
     captures = _captures(roots, inside)
     one, two = (
         canonical(captures, (*side, *(v for v, _ in sizes)), tuple(s for _, s in sizes)) for side, sizes in zip(sides, needed)
@@ -188,6 +189,7 @@ def _closed(
     roots = (*results, *(v for v, _ in found))
     params = (*turn.params, *turn.sizes)
     inside = _inside(roots, lambda x: x in params or (_may_fault(x) and x not in before), own)
+    c.facts.hide(inside)
     captures = _captures(roots, inside | set(params))
     region = canonical((*params, *captures), roots, tuple(s for _, s in found))
     begin = (*start, *(build.dimension(start[k].type.shape[a], dt.i64) for k, a in firsts))
