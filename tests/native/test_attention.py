@@ -335,6 +335,28 @@ def test_additive_mask(fused):
     agrees(f, rand(2, 3, 40, 16), rand(2, 3, 70, 16, seed=1), rand(2, 3, 70, 24, seed=2), bias)
 
 
+def normed_scores(q, k, g, v, n=xp):
+    s = n.matmul(q, k)
+    d = s - n.mean(s, axis=-1, keepdims=True)
+    return n.matmul(d / n.sqrt(n.mean(d * d, axis=-1, keepdims=True) + 1e-2) * g, v)
+
+
+def weighted_twice(q, k, v, n=xp):
+    """Scores are read again after the tile that could lie over them."""
+    s = n.matmul(q, k)
+    e = n.exp(s - n.max(s, axis=-1, keepdims=True))
+    return n.matmul(e, v), n.matmul(e * s, v), n.sum(e * n.abs(s), axis=-1)
+
+
+@pytest.mark.parametrize("m, n", [(1, 7), (1, 300), (40, 300)])
+def test_tiles_over_a_product_are_its_last_readers(fused, m, n):
+    agrees(normed_scores, rand(m, 16), rand(16, n, seed=1), rand(n, seed=2), rand(n, 24, seed=3), tolerance=2e-4)
+    q, k, v = rand(m, 16), rand(16, n, seed=1) * 0.3, rand(n, 24, seed=2)
+    compiled = tcomp.jit(lambda q, k, v: weighted_twice(q, k, v))
+    for got, want in zip(compiled(q, k, v), weighted_twice(*wide(q, k, v), n=np)):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
 # --- first factors that are products themselves -------------------------------------------------------
 
 

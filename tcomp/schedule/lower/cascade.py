@@ -16,6 +16,7 @@ from tcomp.ir.machine import LANES
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.stmts import Alloc, By, Carry, For, Grid, GridAxis, Let, Stmt, Store
 from tcomp.ir.types import Buffer, TileType
+from tcomp.passes.cascade import expression as ex
 from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.fusion import Group
 from tcomp.passes.names import loop_variable
@@ -314,6 +315,7 @@ class _Columns:
         self.extents = (block.rows, columns)
         self.kept: dict[Node, Node] = {}
         self.scores: dict[Node, Node] = {}
+        self.over: Node | None = None
 
     def run(self) -> tuple[Node, ...]:
         plan = self.plan
@@ -392,6 +394,7 @@ class _Columns:
     def _contribution(self, k: int, i: int, states: dict[Node, Node], corrected: Node) -> Node:
         stage = self.plan.cascade.stages[k]
         raw = self._unmasked(self.plan.elements[k][i])
+        self.over = self._spent(k, i, raw)
         found = self._swapped(raw, states)
         alike = stage.monoid == "add" and (not found.type.shape or found.type.shape[0] == 1 != self.extents[0])
         if not stage.is_product and raw.op == "full" and alike:
@@ -447,14 +450,23 @@ class _Columns:
             return self._tile(found)
         return found
 
+    def _spent(self, k: int, i: int, element: Node) -> Node | None:
+        """The product that streams over which the tile of an element may lie: no element after it reads one."""
+        taken = any(t.type.shape == self.extents for t in self.kept.values())
+        after = [b for n, basis in enumerate(self.plan.elements) for m, b in enumerate(basis) if (n, m) > (k, i)]
+        others = [b for b in map(self._unmasked, after) if b is not element]
+        read = {x for b in others for x in ex.leaves(b, "x")}
+        if taken or any(s in walk([self.plan.streamed[x]]) for x in read for s in self.scores):
+            return None
+        return next(iter(self.scores.values()), None)
+
     def _tile(self, e: Node) -> Node:
-        """A named tile of rows by columns; the last one lies over the product it was computed from."""
-        known = e.op == "ref" or (e.op == "load" and all(isinstance(d, int) for d in self.extents))
-        if known and e.type.shape == self.extents:
+        """A named tile of rows by columns."""
+        if e.op == "ref" and e.type.shape == self.extents:
             return e
         if e not in self.kept:
             name = f"p{len(self.kept)}{self.tag}"
-            over = next(iter(self.scores.values()), None)
+            over = self.over
             space = space_of(e.type) if over is None or over.type.dtype != e.type.dtype else f"in:{over['name']}"
             value = stretched(e, self.extents)
             self.step.body.append(Let(name, value, space, WIDE))
