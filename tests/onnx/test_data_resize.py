@@ -79,6 +79,12 @@ def test_the_width_of_an_antialiased_filter_is_data(by, mode, exclude):
     compare(resize(by=by, mode=mode, antialias=1, exclude_outside=exclude), *feeds)
 
 
+def test_filters_along_three_axes():
+    m = resize(shape=(2, 6, 2), rank=3, mode="linear", antialias=1)
+    x = RNG.standard_normal((2, 6, 2)).astype(np.float32)
+    compare_with_known(m, *({"x": x, "scales": np.array(s, np.float32)} for s in ((1.67, 2.08, 0.99), (0.5, 0.4, 3))))
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_one_scale_for_all_axes(policy):
     m = resize(by="sizes", rank=2, mode="linear", axes=[2, 3], keep_aspect_ratio_policy=policy)
