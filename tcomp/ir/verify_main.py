@@ -336,7 +336,8 @@ def _alias(memory: Memory, s: Alias) -> Iterator[Fault]:
     source = memory.buffers[s.source]
     if s.buffer.name in memory.sources or (s.buffer.name in memory.buffers and s.buffer not in memory.main.outputs):
         yield s, f"a second buffer named `{s.buffer.name}`"
-    known = s.offset is None and s.source not in memory.moving
+    data = set(memory.main.sizes).intersection(index.symbols((*source.shape, *s.buffer.shape)))
+    known = s.offset is None and s.source not in memory.moving and not data
     if source.dtype != s.buffer.dtype or (known and _sizes_differ(source, s.buffer)):
         yield s, f"`{s.buffer.name}` and `{s.source}` do not hold the same elements"
     yield from ((s, why) for why in _symbol_faults(memory, (*s.buffer.shape, s.offset or 0)))

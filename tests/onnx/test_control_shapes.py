@@ -332,3 +332,15 @@ def test_a_value_that_grows_beyond_all_memory():
         assert exe(floats(3, 2), np.array([9]), np.array(1)).shape == (18, 9)
     gc.collect()
     assert memory.held() - memory.retained() <= before
+
+
+def test_results_of_branches_are_written_where_they_belong():
+    """A cache that is joined with what is new, or begun: no copy of either."""
+    then = [h.make_node("MatMul", ["x", "w"], ["k0"]), h.make_node("Concat", ["past", "k0"], ["ty"], axis=0)]
+    other = [h.make_node("MatMul", ["x", "w"], ["e0"]), h.make_node("Tanh", ["e0"], ["ey"])]
+    inputs = [value("flag", (), T.BOOL), value("x", ("n", 64)), value("past", ("p", 64))]
+    m = model([branches(then, other)], inputs, [value("y", None)], {"w": floats(64, 64)})
+    feeds = [{"flag": np.array(f), "x": floats(n, 64), "past": floats(p, 64)} for f in (True, False) for n, p in ((3, 4), (1, 0))]
+    text = compare(m, *feeds).text("reg")
+    assert text.count("launch") == 4  # the size, a product and what is joined, a product that is bent
+    assert "alone" not in text

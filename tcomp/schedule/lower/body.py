@@ -73,14 +73,15 @@ class Body:
         for part in parts:
             self.bind(part)
         names = [self._allocate(r.type.dtype, r.type.shape) if t is None else t for r, t in zip(rest.results, targets)]
-        self.lower(with_own_memory(rest, self.program.copies), names)
+        self.lower(rest, names)
         return names
 
-    def lower(self, func: Func, targets: Sequence[str | None]) -> None:
-        """Append what computes the results of `func`, which have memory of their own, into the buffers named by `targets` (None:
-        of a result whose memory is made where it is computed)."""
+    def lower(self, func: Func, targets: Sequence[str | None]) -> tuple[Node, ...]:
+        """Append what computes the results of `func` into the buffers named by `targets` (None: of a result whose memory is made
+        where it is computed). The values that are written there."""
         require_known(func, {*LOWERING, *CONTROL, "reduce", "copy"})
         self._demand(func)
+        func = with_own_memory(func, self.program.copies, self.program.late)
         groups = fuse(func, chosen_cascades(func, self.program) if self.program.reassociates else ())
         self._name_results(func, groups, targets)
         for loop in (g.members[0] for g in groups if g.kind == "loop"):
@@ -94,6 +95,7 @@ class Body:
                 self._branch(g.members[0])
             else:
                 self._launch(g, LOWERING[g.kind](f"k{self.program.next_group()}_{_title(g)}", g, ctx))
+        return func.results
 
     def _demand(self, func: Func) -> None:
         """What sizes must satisfy here, as far as it is not checked before the call."""
@@ -158,10 +160,8 @@ class Body:
 
     def _made(self, func: Func) -> list[str]:
         """The names of the results' memory, where results may have sizes that are still to be bound."""
-        func = with_own_memory(func, self.program.copies)
         targets = [None if is_leaving(r) else self._reserve(r) for r in func.results]
-        self.lower(func, targets)
-        return [self.names[r] if t is None else t for r, t in zip(func.results, targets)]
+        return [self.names[r] if t is None else t for r, t in zip(self.lower(func, targets), targets)]
 
     def _memory(self, n: Node) -> str:
         """The buffer that a value is to be written to."""

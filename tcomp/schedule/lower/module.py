@@ -24,7 +24,6 @@ from tcomp.ir.types import Buffer, TensorType
 from tcomp.schedule.lower.body import Body
 from tcomp.schedule.lower.legal import demands
 from tcomp.schedule.lower.nest import avoiding
-from tcomp.schedule.lower.own import with_own_memory
 from tcomp.schedule.lower.segments import segments
 
 
@@ -53,11 +52,10 @@ def _lowered(module: Module, func: Func, machine: Machine, reassociates: bool) -
     for part in parts:
         body.bind(part)
     body.statements += [Allocate(b, program.next_number()) for b in outputs if program.is_late(b)]
-    body.lower(with_own_memory(rest, program.copies), [b.name for b in outputs])
+    body.lower(rest, [b.name for b in outputs])
     constants = tuple(program.buffers[n] for n in program.constants)
     statements = (*_demanded(program), *body.statements)
-    sizes = (*func.sizes, *(s for s in program.local if s not in func.sizes))
-    main = Main(inputs, outputs, constants, tuple(func.symbols()), statements, sizes=sizes)
+    main = Main(inputs, outputs, constants, tuple(func.symbols()), statements, sizes=tuple(program.late))
     return replace(
         module, stage="tile", func=func, kernels=program.named_kernels(), main=main, constants=program.constants,
         nodes=tuple(program.place(n) for n in program.checked), realised=tuple(program.realised),
@@ -94,6 +92,11 @@ class Program:
     def declare(self, name: str, n: Node) -> Buffer:
         """A new buffer for the value of `n`, named like this, or numbered where the name is taken."""
         return self.add(Buffer(name, n.type.dtype, n.type.shape))
+
+    @property
+    def late(self) -> dict[Node, None]:
+        """The sizes that are data, inside of control flow too, in order."""
+        return dict.fromkeys((*self.func.sizes, *self.local))
 
     def is_late(self, buffer: Buffer) -> bool:
         """Whether the size of a buffer is data."""

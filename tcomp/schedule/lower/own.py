@@ -4,7 +4,7 @@ computes it where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from tcomp.ir import index
@@ -15,10 +15,11 @@ from tcomp.ir.region import is_leaving
 from tcomp.passes.fusion import MOVEMENTS
 
 
-def with_own_memory(func: Func, numbers: Iterator[int]) -> Func:
+def with_own_memory(func: Func, numbers: Iterator[int], late: Collection[Node] = ()) -> Func:
     """`func` with each result, and each value that a loop starts from, a value of its own. A result that is a reshape of such a
-    value is replaced by it: it has the same elements in memory. What leaves control flow with a size that is still to be bound
-    stays as it is. numbers: those of copies, no two of which are one value, in whatever part of the program they are."""
+    value is replaced by it: it has the same elements in memory, or the call fails before it is computed (`demands`). What leaves
+    control flow with a size that is still to be bound stays as it is. numbers: those of copies, no two of which are one value, in
+    whatever part of the program they are. late: the sizes that are data."""
 
     def copy(n: Node) -> Node:
         own = apply("copy", n, number=next(numbers))
@@ -35,7 +36,7 @@ def with_own_memory(func: Func, numbers: Iterator[int]) -> Func:
     seen: set[Node] = set()
     for r in rewrite(func.results, change):
         base = through_reshapes(r)
-        if base not in seen and _has_memory(base) and index.product(base.type.shape) == index.product(r.type.shape):
+        if base not in seen and _has_memory(base) and _same_elements(base, r, late):
             results.append(base)
         elif is_leaving(r) or (r.op in MOVEMENTS - {"reshape"} and r not in results):
             results.append(r)
@@ -43,6 +44,12 @@ def with_own_memory(func: Func, numbers: Iterator[int]) -> Func:
             results.append(copy(r))
         seen.add(base)
     return replace(func, results=tuple(results))
+
+
+def _same_elements(base: Node, r: Node, late: Collection[Node]) -> bool:
+    """Whether a reshape has as many elements as its operand, for certain or because the call fails where it has not."""
+    sizes = [index.product(n.type.shape) for n in (base, r)]
+    return sizes[0] == sizes[1] or any(s in late for s in index.symbols(sizes))
 
 
 def _has_memory(base: Node) -> bool:
