@@ -184,6 +184,16 @@ def test_a_scale_goes_into_the_weights_of_a_product():
     assert "mul" not in ops(after)
 
 
+def test_equal_results_in_other_words_are_computed_once():
+    """a (b + c) and a b + a c are one product."""
+    a, b, c = (x(name, 64, 64) for name in "abc")
+    both = dot(a, apply("add", b, c)), apply("add", dot(a, b), dot(a, c))
+    after = check(*both, most=2 * 64**3 + 64 * 64, params=(a, b, c))
+    assert after.func.results[0] is after.func.results[1]
+    (row,) = saturated(module_of(*both, params=(a, b, c))).algebra
+    assert row["changed"] and row["rules"]
+
+
 def test_kronecker_products_are_never_formed():
     """(A kron B) x, the operator written out by a broadcast product and a reshape."""
     n = 16

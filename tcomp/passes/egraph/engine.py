@@ -163,7 +163,7 @@ class _Reader:
         out.free = {self._class(r.inputs[0]): self._value("Names", r.output) for r in tables["fi"]}
         for target, name in ((out.weights, "isw"), (out.bounded, "bounded"), (out.exps, "given")):
             target.update(self._class(r.inputs[0]) for r in tables[name])
-        out.given = {_given(row, out.rows) for row in rows}
+        out.given = {key_of(row, out.rows) for row in rows}
         if not out.given <= {n.key for n in out.nodes}:
             raise ValueError("the e-graph does not hold the text")
         return out
@@ -214,8 +214,8 @@ def _enode(name: str, cls: int, v: list[Any]) -> ENode:
     return ENode(cls, "max" if name == "rmax" else name, tuple(v[:-1]), (v[-1],))
 
 
-def _given(row: Row, classes: Sequence[int]) -> Any:
-    """The key of the e-node of a row of the request."""
+def key_of(row: Row, classes: Sequence[int]) -> Any:
+    """The key of the e-node of a row of the request; classes: of its rows."""
     op, attrs, kids = row
     of = tuple(classes[k] for k in kids)
     return op, attrs, tuple(sorted(of)) if op in ("ein", "add") else of

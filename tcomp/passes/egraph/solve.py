@@ -15,9 +15,9 @@ from typing import Any
 
 from tcomp.passes.egraph.chains import long_products
 from tcomp.passes.egraph.cost import FORBIDDEN, UNIT, Costs, Factor, Plan, rates_from
-from tcomp.passes.egraph.engine import Engine, ENode, Frozen, rules_named
+from tcomp.passes.egraph.engine import Engine, ENode, Frozen, key_of, rules_named
 from tcomp.passes.egraph.equal import chance, difference, small_sizes
-from tcomp.passes.egraph.extract import Choice, Problem, cost_of, extract, greedy
+from tcomp.passes.egraph.extract import Choice, Problem, extract, greedy
 from tcomp.passes.egraph.merge import merge
 from tcomp.passes.egraph.rule import IndexRule
 from tcomp.passes.egraph.schedule import Budget, Run, saturate
@@ -45,6 +45,8 @@ def solve(engine: Engine, request: Json) -> dict[str, Any]:
     groups = merge(graph) if request["merge"] else 0
     answer = _extracted(graph, request, groups, engine.rules)
     report = {**_account(run), **answer["report"], "saturation": saturated - start, "extraction": time.perf_counter() - saturated}
+    if not report["used"] and report["after"] < report["before"]:  # what the text has for one result is now that of another
+        report["used"] = sorted(run.fired)
     return {**answer, "report": {**report, "processor": time.process_time() - work}}
 
 
@@ -67,7 +69,7 @@ def _extracted(graph: Frozen, request: Json, groups: int, rules: Sequence[IndexR
     written = Problem(given, roots)
     choice = greedy(written)
     best = extract(Problem(priced, roots), request["extract"], known=choice)
-    before = cost_of(written, choice) if choice is not None else best.cost
+    before = _cost_as_written(graph, request, {n.key: cost for options in given.values() for cost, n in options}, best.cost)
     writer = _Writer(graph, costs, best.choice)
     numbers = [writer.row(r) for r in roots]
     merged = sum(n.op == "cat" for n in best.choice.values())
@@ -77,6 +79,13 @@ def _extracted(graph: Frozen, request: Json, groups: int, rules: Sequence[IndexR
     sizes = {n: s for n, s in graph.sizes.items() if n not in request["sizes"]}
     report |= _checked(request, graph.sizes, writer.terms, numbers)
     return {"rows": to_json(writer.terms.rows), "roots": numbers, "sizes": sizes, "report": report}
+
+
+def _cost_as_written(graph: Frozen, request: Json, costs: Mapping[Any, int], least: int) -> int:
+    """The cost of the text's rows, equal ones too; `least` where some row has none."""
+    rows = from_json(request["rows"])
+    keys = [key_of(rows[r], graph.rows) for r in _needed(rows, request["roots"])]
+    return sum(costs[k] for k in keys) if all(k in costs for k in keys) else least
 
 
 def _used(graph: Frozen, choice: Choice, rules: Sequence[IndexRule]) -> list[str]:
@@ -112,13 +121,18 @@ def _steps(rows: Sequence[Row], roots: Sequence[int]) -> int:
     varies: list[bool] = []
     for op, attrs, kids in rows:
         varies.append(any(varies[k] for k in kids) or (op == "leaf" and not attrs[2]))
+    return sum(max(1, len(rows[r][2]) - 1) for r in _needed(rows, roots) if varies[r] and rows[r][0] not in _VIEWS)
+
+
+def _needed(rows: Sequence[Row], roots: Sequence[int]) -> set[int]:
+    """The rows that the roots are made of."""
     needed, stack = set[int](), list(roots)
     while stack:
         r = stack.pop()
         if r not in needed:
             needed.add(r)
             stack += rows[r][2]
-    return sum(max(1, len(rows[r][2]) - 1) for r in needed if varies[r] and rows[r][0] not in _VIEWS)
+    return needed
 
 
 class _Writer:
