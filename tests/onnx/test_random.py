@@ -8,7 +8,7 @@ from scipy import stats
 from test_control_operators import model, value
 
 import tcomp
-from tcomp.frontend.onnx.ops_random import threefry
+from tcomp.frontend.onnx.ops_random import ARRAYS, NODES, threefry
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import Func
 from tcomp.ir.interp.graph import run
@@ -29,10 +29,12 @@ def fast_code(monkeypatch):
 
 @pytest.mark.parametrize("counter, key, answer", KNOWN)
 def test_the_published_answers(counter, key, answer):
-    words = [constant(np.array(w, np.uint32)) for w in (*key, *counter)]
-    results = threefry((words[0], words[1]), (words[2], words[3]))
+    words = [np.array(w, np.uint32) for w in (*key, *counter)]
+    nodes = [constant(w) for w in words]
+    results = threefry((nodes[0], nodes[1]), (nodes[2], nodes[3]), NODES)
     assert all(r.type.dtype == dt.u32 for r in results)
     assert tuple(int(r) for r in run(Func("f", (), results, ("a", "b")), [])) == answer
+    assert tuple(int(r) for r in threefry((words[0], words[1]), (words[2], words[3]), ARRAYS)) == answer
 
 
 def like(name, kind=T.FLOAT, **attributes):
@@ -131,6 +133,11 @@ def test_multinomial():
     shares = np.stack([np.bincount(row, minlength=4) / COUNT for row in found])
     np.testing.assert_allclose(shares, weights / weights.sum(1, keepdims=True), atol=0.015)
     assert (shares[weights == 0] == 0).all()
+
+
+def test_numbers_of_a_known_shape_are_those_of_any_shape():
+    m = model([h.make_node("RandomNormal", [], ["y"], shape=[300, 7], seed=2.0)], [], [value("y", None)])
+    np.testing.assert_allclose(tcomp.compile(m)(), drawn("Normal", 2100, seed=2.0).reshape(300, 7), rtol=1e-5, atol=1e-6)
 
 
 def test_refusals():

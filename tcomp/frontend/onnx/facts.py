@@ -52,7 +52,6 @@ class Facts:
         self._terms: dict[Node, int] = {}
         self._dequantised: set[Node] = set()
         self._inside: set[Node] = set()
-        self._computed: set[Node] = set()
         self._overridable = overridable
         self._counters = self._symbols = 0
         self.sizes: dict[Node, Node] = {}  # symbols that data gives, by their values, in the order in which these are known
@@ -131,12 +130,6 @@ class Facts:
                 self.visit(value)  # an error of the call names the node that asks
         return self.sizes[value]
 
-    def computed(self, x: Node) -> Node:
-        """`x` as what a call computes, although it could be known: a constant of its size would be a waste."""
-        found = with_operands(x, tuple(self.settle(o) for o in x.operands))
-        self._computed.add(found)
-        return found
-
     def seen(self) -> frozenset[Node]:
         """The nodes of the program so far, without those that are only inside of control flow that is done: these may not run."""
         return frozenset(self._settled.keys() - self._inside)
@@ -208,7 +201,7 @@ class Facts:
 
     def _fold(self, n: Node) -> Node | None:
         """`n` as a constant, as a broadcast of one, or None (its value may be remembered all the same)."""
-        if n.op in ("parameter", "dimension") or OPS[n.op].kind == CONTROL or n in self._computed:
+        if n.op in ("parameter", "dimension") or OPS[n.op].kind == CONTROL:
             return None
         if _symbolic(n) or any(o not in self._arrays for o in n.operands):
             return None

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from tcomp.frontend.onnx import build, protos
-from tcomp.frontend.onnx.build import with_scalar
+from tcomp.frontend.onnx.build import scalar, with_scalar
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
@@ -22,9 +24,10 @@ from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import broadcast, cast, full, reshape
 from tcomp.ir.node import Node
-from tcomp.ir.ops import apply
+from tcomp.ir.ops import apply, constant
 
 Words = tuple[Node, Node]  # two tensors of u32
+T = TypeVar("T")
 
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
@@ -33,25 +36,39 @@ _SEEDED, _UNSEEDED = 0, 1  # the second word of the key of a node with a seed, t
 _GOLDEN = 0x9E3779B9  # 2^32 by the golden ratio: multiples of it are far from one another
 
 
-def threefry(key: Words, counter: Words) -> Words:
-    """Two words for each counter; the words of the key are scalars."""
-    shape = counter[0].type.shape
-    parity = full(_PARITY, dt.u32)
-    third = apply("xor", parity, apply("xor", *key))
-    keys = [broadcast(k, shape, ()) for k in (*key, third)]
-    a, b = (apply("add", x, k) for x, k in zip(counter, keys))
-    for r in range(_ROUNDS):
-        a = apply("add", a, b)
-        b = apply("xor", a, _rotated(b, _ROTATIONS[r % 8]))
-        if r % 4 == 3:
-            n = r // 4 + 1
-            a = apply("add", a, keys[n % 3])
-            b = with_scalar("add", apply("add", b, keys[(n + 1) % 3]), n)
-    return a, b
+@dataclass(frozen=True, slots=True)
+class Arithmetic(Generic[T]):
+    """What the generator needs of words: nodes of u32, or arrays where all is known."""
+
+    add: Callable[[T, T], T]
+    xor: Callable[[T, T], T]
+    rotated: Callable[[T, int], T]
+    word: Callable[[int, T], T]  # a number, as many as there are of another
 
 
 def _rotated(x: Node, bits: int) -> Node:
     return apply("or", with_scalar("shl", x, bits), with_scalar("shr", x, 32 - bits))
+
+
+NODES: Arithmetic[Node] = Arithmetic(lambda x, y: apply("add", x, y), lambda x, y: apply("xor", x, y), _rotated, scalar)
+ARRAYS: Arithmetic[np.ndarray] = Arithmetic(
+    np.add, np.bitwise_xor, lambda x, bits: x << np.uint32(bits) | x >> np.uint32(32 - bits), lambda n, _: np.uint32(n)
+)
+
+
+def threefry(key: tuple[T, T], counter: tuple[T, T], on: Arithmetic[T]) -> tuple[T, T]:
+    """Two words for each counter. Key and counters are of one shape."""
+    third = on.xor(on.word(_PARITY, key[0]), on.xor(*key))
+    keys = (*key, third)
+    a, b = (on.add(x, k) for x, k in zip(counter, keys))
+    for r in range(_ROUNDS):
+        a = on.add(a, b)
+        b = on.xor(a, on.rotated(b, _ROTATIONS[r % 8]))
+        if r % 4 == 3:
+            n = r // 4 + 1
+            a = on.add(a, keys[n % 3])
+            b = on.add(on.add(b, keys[(n + 1) % 3]), on.word(n, b))
+    return a, b
 
 
 def _key(c: Context) -> Words:
@@ -69,10 +86,17 @@ def _key(c: Context) -> Words:
 
 def random_words(c: Context, shape: build.Shape, stream: int = 0) -> Words:
     """Two words of random bits for each element. Streams (0 and 1) are independent."""
-    place = position((index.product(shape),), 0)
-    low = cast(place, dt.u32)
-    high = with_scalar("add", cast(with_scalar("shr", place, 32), dt.u32), stream << 31)
-    a, b = threefry(_key(c), (low, high))
+    total, key = index.product(shape), _key(c)
+    first, second = (c.constant(k) for k in key)
+    if isinstance(total, int) and first is not None and second is not None:  # in one go, without constants of what is between
+        place = np.arange(total)
+        high = (place >> 32).astype(np.uint32) + np.uint32(stream << 31)
+        found = threefry((first, second), (place.astype(np.uint32), high), ARRAYS)
+        return reshape(constant(found[0]), shape), reshape(constant(found[1]), shape)
+    counter = position((total,), 0)
+    above = with_scalar("add", cast(with_scalar("shr", counter, 32), dt.u32), stream << 31)
+    wide = [broadcast(k, (total,), ()) for k in key]
+    a, b = threefry((wide[0], wide[1]), (cast(counter, dt.u32), above), NODES)
     return reshape(a, shape), reshape(b, shape)
 
 
