@@ -37,7 +37,11 @@ def ask(request, seconds):
 
 
 def saturated(module: Module, **options) -> Module:
-    return saturate(module, MACHINE, ask, {}, **{"least": 0.0, **options})
+    """The module after saturation, every window of which stayed within its budget."""
+    after = saturate(module, MACHINE, ask, {}, **{"least": 0.0, **options})
+    budget = options.get("budget", Budget())
+    assert all(v["enodes"] <= budget.nodes and v["rows"] <= budget.rows for v in after.algebra)
+    return after
 
 
 def x(name: str, *shape: int) -> Node:
