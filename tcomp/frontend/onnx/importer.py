@@ -58,7 +58,6 @@ from tcomp.frontend.onnx import (  # noqa: F401 (their rows)
     protos,
     registry,
     schemas,
-    wide,
 )
 from tcomp.frontend.onnx.build import Equal
 from tcomp.frontend.onnx.containers import Value, parts, rebuilt
@@ -187,12 +186,10 @@ class Importer:
         else:
             schema = schemas.find(op, domain, opset, inputs)
         if handler is None:
-            operands = wide.widened(schema, inputs)
-            body = schemas.body(schema, node, attributes, operands, opset)
+            body = schemas.body(schema, node, attributes, inputs, opset)
             if body is None:
                 raise Error("TC0202", f"{op} is not supported")
-            results = self.inline(body, operands, schemas.defaults(schema, attributes), path, scope.opsets)
-            return wide.rounded(schema, inputs, results)
+            return self.inline(body, inputs, schemas.defaults(schema, attributes), path, scope.opsets)
         wanted = tuple(bool(o) for o in node.output)
         context = Context(
             op, opset, place, attributes, wanted, self.facts, self.array,
