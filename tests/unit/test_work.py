@@ -7,6 +7,9 @@ import pytest
 import tcomp
 import tcomp.numpy as xp
 from tcomp.errors import Error
+from tcomp.ir import index as ix
+from tcomp.ir.stmts import Branch, Launch, Repeat
+from tcomp.ir.work import call_work
 
 
 def report(f, *specs):
@@ -76,3 +79,15 @@ def test_sizes_that_are_missing():
     assert isinstance(exe.report()["flops"], str)
     with pytest.raises(Error, match="TC0105"):
         exe.report({"m": 3})
+
+
+def test_loops_and_branches_of_main():
+    n, turn = ix.symbol("n", 0), ix.symbol("turn", 0)
+    one, two = (Launch(name, (), (), number) for number, name in enumerate(("a", "b")))
+    loop = Repeat(turn, n, None, (one, Branch("c", (one,), (two, two), 2)), 3)
+    counted = call_work((one, loop), lambda s: {"a": 5, "b": 4}[s.kernel])
+    assert ix.evaluate(counted, {"n": 3}) == 5 + 3 * (5 + 8)
+    endless = Repeat(turn, None, "go", (two,), 4)
+    assert call_work((endless,), lambda s: 7) == 7
+    grows = Repeat(turn, 4, None, (one,), 5)
+    assert call_work((grows,), lambda s: ix.add(turn, 1)) == 1 + 2 + 3 + 4
