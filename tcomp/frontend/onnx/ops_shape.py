@@ -289,16 +289,26 @@ def _range_count(c: Context, start: Node, limit: Node, delta: Node) -> Dim:
 
 
 def _steps(start: Node, limit: Node, delta: Node) -> Node:
-    """How many steps of `delta` lead from `start` to `limit`, this one left out; not below 0 but for a step of 0."""
-    wide = dt.f64 if start.type.dtype.is_float else dt.i64
-    first, last, step = (reshape(cast(x, wide), ()) for x in (start, limit, delta))
-    span = apply("sub", last, first)
-    if wide == dt.f64:
-        count = cast(apply("ceil", apply("div", span, step)), dt.i64)
-    else:
-        count = apply("neg", apply("floordiv", apply("neg", span), step))
-    count = build.with_scalar("max", count, 0)
-    return apply("where", build.with_scalar("eq", step, 0), build.scalar(-1, count), count)
+    """How many steps of `delta` lead from `start` to `limit`, this one left out: exact, or below 0 where that is no number."""
+    if start.type.dtype.is_float:
+        return _float_steps(*(reshape(cast(x, dt.f64), ()) for x in (start, limit, delta)))
+    first, last, step = (reshape(cast(x, dt.i64), ()) for x in (start, limit, delta))
+    up, down = build.with_scalar("gt", step, 0), build.with_scalar("lt", step, 0)
+    wrong_way = apply("or", apply("and", up, apply("le", last, first)), apply("and", down, apply("ge", last, first)))
+    # modulo 2^64 a distance of 64-bit numbers is itself, and what a count does not fit comes out below 0
+    span = cast(apply("where", up, apply("sub", last, first), apply("sub", first, last)), dt.u64)
+    size = cast(apply("where", up, step, apply("neg", step)), dt.u64)
+    count = build.with_scalar("add", apply("floordiv", build.with_scalar("sub", span, 1), size), 1)
+    count = apply("where", wrong_way, build.scalar(0, count), count)
+    return apply("where", build.with_scalar("eq", step, 0), build.scalar(-1, first), cast(count, dt.i64))
+
+
+def _float_steps(first: Node, last: Node, step: Node) -> Node:
+    steps = apply("div", apply("sub", last, first), step)
+    finite = apply("and", apply("isfinite", steps), apply("isfinite", step))
+    count = build.with_scalar("min", build.with_scalar("max", apply("ceil", steps), 0), 2**62)
+    count = cast(apply("where", finite, count, build.scalar(0, count)), dt.i64)
+    return apply("where", finite, count, build.scalar(-1, count))
 
 
 @operator("EyeLike", since=9)
@@ -317,9 +327,16 @@ def trilu(c: Context, x: Node, k: Node | None = None) -> Node:
         raise c.broken(f"an operand of type {x.type}", "rank 2 or more")
     row, column = position(shape[-2:], 0), position(shape[-2:], 1)
     if k is not None:
-        row = apply("add", row, broadcast(reshape(cast(k, dt.i64), ()), shape[-2:], ()))
+        row = apply("add", row, broadcast(_offset(c, k), shape[-2:], ()))
     kept = apply("ge" if c.integer("upper", 1) else "le", column, row)
     return apply("where", spread(kept, shape), x, build.scalar(0, x))
+
+
+def _offset(c: Context, k: Node) -> Node:
+    """A diagonal's number, which no matrix has beyond 2^62, so that a row may be added to it."""
+    if (known := c.constant(k)) is not None:
+        return constant(np.clip(known, -(2**62), 2**62).astype(np.int64).reshape(()))
+    return build.with_scalar("min", build.with_scalar("max", reshape(cast(k, dt.i64), ()), -(2**62)), 2**62)
 
 
 @operator("DepthToSpace", since=1)

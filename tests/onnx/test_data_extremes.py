@@ -1,0 +1,54 @@
+"""Operands that are data at the ends of their types: the right result, or a refusal, never what wrapped around."""
+
+import numpy as np
+import pytest
+from data_support import agree, fails, program
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.fixture(autouse=True)
+def fast_code(monkeypatch):
+    monkeypatch.setenv("TCOMP_FAST", "1")
+
+
+def ranges(kind):
+    return program("Range", {n: (kind, []) for n in "abs"}, {"y": kind})
+
+
+def test_ranges_of_extreme_integers():
+    exe = ranges("int64")
+
+    def reference(a, b, s):
+        count = len(range(a, b, s)) if s and abs(b - a) // max(abs(s), 1) < 1000 else 0 if s and (b > a) != (s > 0) else None
+        return None if count is None else np.array([a + s * k for k in range(count)], np.int64)
+
+    ends = (LEAST, LEAST + 1, -(2**62), -7, 0, 10, 2**62, MOST - 1, MOST)
+    feeds = [{"a": a, "b": b, "s": s} for a in ends for b in ends for s in (LEAST, -(2**62), -3, 0, 3, 2**61, MOST)]
+    agree(exe, reference, *feeds)
+
+
+@pytest.mark.parametrize("bound", [np.nan, np.inf, -np.inf, 3e38])
+def test_ranges_of_bounds_that_are_no_numbers(bound):
+    exe = ranges("float32")
+    for at in "abs":
+        feed = {"a": np.float32(0), "b": np.float32(2), "s": np.float32(1)} | {at: np.float32(bound)}
+        if np.isfinite(bound) and at != "b":
+            (got,) = exe.run(feed).values()
+            np.testing.assert_array_equal(got, np.float32([] if at == "a" else [0]))
+        else:
+            fails(exe, feed)
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+def test_diagonals_that_no_matrix_has(upper):
+    exe = program("Trilu", {"x": ("float32", ["a", "b"]), "k": ("int64", [])}, upper=upper)
+    x = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+
+    def reference(x, k):
+        return (np.triu if upper else np.tril)(x, max(-9, min(9, int(k))))
+
+    agree(exe, reference, *({"x": x, "k": np.int64(k)} for k in (LEAST, LEAST + 1, -(2**32), -1, 0, 2, 2**32, MOST - 1, MOST)))
+    for k in (LEAST, MOST):
+        fixed = program("Trilu", {"x": ("float32", ["a", "b"])}, constants={"k": np.int64(k)}, upper=upper)
+        agree(fixed, lambda x: reference(x, k), {"x": x})  # noqa: B023
