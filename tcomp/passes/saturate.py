@@ -141,12 +141,13 @@ def saturate(
 
 @dataclass(frozen=True, slots=True)
 class _Solution:
-    """A window that is rewritten: its rows with those of the answer after them, and the row of each root."""
+    """A window that is rewritten: its rows with those of the answer after them, the row of each root, and rows of equal value."""
 
     window: Window
     encoded: Encoded
     terms: Terms
     roots: dict[Node, int]
+    equal: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,8 @@ def _solution(window: Window, encoded: Encoded, answer: Mapping[str, Any]) -> _S
     number: list[int] = []
     for op, attrs, kids in from_json(answer["rows"]):
         number.append(terms.row(op, attrs, (number[k] for k in kids)))
-    return _Solution(window, encoded, terms, {n: number[r] for n, r in zip(window.roots, answer["roots"])})
+    equal = {number[made]: row for made, row in answer["equal"]}
+    return _Solution(window, encoded, terms, {n: number[r] for n, r in zip(window.roots, answer["roots"])}, equal)
 
 
 def _with_sizes(terms: Terms, more: Mapping[str, int]) -> Terms:
@@ -289,6 +291,7 @@ def _rewritten(module: Module, found: list[_Solution]) -> Module:
     at = {n: s for s in found for n in s.window.roots}
     done: dict[Node, Node] = {}
     decoders: dict[int, Decoder] = {}
+    origins: dict[Node, Node] = {}
 
     def change(old: Node, operands: tuple[Node, ...]) -> Node:
         new = with_operands(old, operands)
@@ -297,9 +300,9 @@ def _rewritten(module: Module, found: list[_Solution]) -> Module:
             decoder = decoders.get(id(s))
             if decoder is None:
                 outside = {leaf: done[leaf] for leaf in s.window.leaves if leaf in done}
-                decoder = decoders[id(s)] = Decoder(s.encoded, s.terms, outside, old.type.dtype)
+                decoder = decoders[id(s)] = Decoder(s.encoded, s.terms, outside, old.type.dtype, s.equal, origins)
             new = decoder.root(old, s.roots[old])
         done[old] = new
         return new
 
-    return rebuilt(module, change)
+    return rebuilt(module, change, origins)

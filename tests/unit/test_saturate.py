@@ -15,7 +15,7 @@ from tcomp.ir.graph import broadcast, full, reshape, transpose
 from tcomp.ir.interp.graph import run
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
-from tcomp.ir.node import Node
+from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import apply, constant, parameter
 from tcomp.ir.work import flops
 from tcomp.passes.canonicalise import canonicalise
@@ -265,6 +265,19 @@ def test_places_follow():
     after = saturated(before)
     (result,) = after.func.results
     assert after.func.locs.of(result) and result is not before.func.results[0]
+
+
+def test_operations_of_a_rewritten_window_keep_their_own_places():
+    a, b, c = (x(name, 64, 64) for name in "abc")
+    total = apply("add", dot(a, b), dot(a, c))
+    result = apply("tanh", dot(apply("exp", total), b))
+    before = module_of(result, params=(a, b, c))
+    after = saturated(before)
+    assert after.algebra[0]["changed"]
+    for op in ("tanh", "exp"):
+        (old,), (new,) = ([n for n in walk(m.func.results) if n.op == op] for m in (before, after))
+        assert after.func.locs.of(new) == before.func.locs.of(old), op
+    assert after.func.locs.of(new.operands[0]) == before.func.locs.of(total)
 
 
 def test_other_stages_are_refused():

@@ -30,12 +30,17 @@ class Value:
 
 @dataclass(slots=True)
 class Decoder:
-    """Makes nodes of rows. terms: the window's rows, then the answer's; outside: what stands for the window's leaves now."""
+    """Makes nodes of rows. terms: the window's rows, then the answer's; outside: what stands for the window's leaves now.
+
+    equal: rows of the window that have the value of rows of the answer. origins: of nodes that were made, the node as written.
+    """
 
     window: Encoded
     terms: Terms
     outside: Mapping[Node, Node]
     dtype: DType
+    equal: Mapping[int, int] = field(default_factory=dict)
+    origins: dict[Node, Node] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)  # of index names: axes are put this way round where it is free
     _values: dict[int, Value] = field(default_factory=dict)
     _sources: dict[int, Node] = field(default_factory=dict)  # the node of each row as written
@@ -68,6 +73,7 @@ class Decoder:
             stack.pop()
             if top not in self._kept:
                 self._kept[top] = with_operands(top, tuple(self._kept[o] for o in top.operands))
+                self.origins[self._kept[top]] = top
         return self._kept[n]
 
     def value(self, row: int) -> Value:
@@ -83,6 +89,9 @@ class Decoder:
             stack.pop()
             if r not in self._values:
                 self._values[r] = self._made(r)
+                origin = self._sources.get(self.equal.get(r, -1))
+                if origin is not None:
+                    self.origins.setdefault(self._values[r].node, origin)
         return self._values[row]
 
     def _made(self, r: int) -> Value:

@@ -2,7 +2,8 @@
 
 request: rows, roots (numbers of rows), streamed (those that are never stored), sizes, rates, budget (of `schedule.Budget`), rules
 (names), merge, extract (effort).
-answer: rows in which every sum of products has at most two factors, roots (numbers of these rows), and what the report shows.
+answer: rows in which every sum of products has at most two factors, roots (numbers of these rows), equal (pairs of a row of the
+answer and one of the request that has its value), and what the report shows.
 Runs in the worker process; tests call it directly.
 """
 
@@ -78,7 +79,8 @@ def _extracted(graph: Frozen, request: Json, groups: int, rules: Sequence[IndexR
     report["used"] = _used(graph, best.choice, rules)
     sizes = {n: s for n, s in graph.sizes.items() if n not in request["sizes"]}
     report |= _checked(request, graph.sizes, writer.terms, numbers)
-    return {"rows": to_json(writer.terms.rows), "roots": numbers, "sizes": sizes, "report": report}
+    equal = writer.written({cls: r for r, cls in reversed([*enumerate(graph.rows)])})
+    return {"rows": to_json(writer.terms.rows), "roots": numbers, "equal": equal, "sizes": sizes, "report": report}
 
 
 def _cost_as_written(graph: Frozen, request: Json, costs: Mapping[Any, int], least: int) -> int:
@@ -156,6 +158,10 @@ class _Writer:
             if c not in self._done:
                 self._done[c] = self._written(self.choice[c])
         return self._done[cls]
+
+    def written(self, rows: Mapping[int, int]) -> list[tuple[int, int]]:
+        """Each row that makes a class of `rows`, and the class's row there."""
+        return [(made, rows[cls]) for cls, made in self._done.items() if cls in rows]
 
     def _written(self, n: ENode) -> int:
         kids = [self._done[k] for k in n.kids]
