@@ -7,18 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from backend_suite import left_out
 from onnx import numpy_helper
 
 from tcomp.errors import Error
 from tcomp.frontend.onnx import load
 from tcomp.ir.interp.graph import run
 
-AT_LEAST = {"node": 1293, "pytorch-converted": 82, "pytorch-operator": 35, "simple": 10}
-ROUNDED_OTHERWISE = {  # one ulp of f16 beside a reference that rounds elsewhere; exact zeros where the reference holds 2e-7
-    "test_attention_4d_causal_fp16",
-    "test_attention_4d_causal_fp16_expanded",
-    "test_dft_inverse_opset19",
-}
+AT_LEAST = {"node": 1600, "pytorch-converted": 82, "pytorch-operator": 35, "simple": 10}
+ROUNDED_OTHERWISE = {f"node/test_attention_4d_causal_fp16{kind}" for kind in ("", "_expanded")}  # by one ulp of f16, step by step
 
 
 def data_sets(case):
@@ -43,10 +40,12 @@ def read(path):
 
 
 def outcome(case):
-    """pass, refused or fail."""
+    """pass, refused or fail; lists where sequences or optionals are packed for the call, which test_backend_suite.py makes."""
     model = case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
     try:
         f = load(model.SerializeToString())
+        if f.containers:
+            return "lists"
         return "pass" if all(agrees(case, model, f, *pair) for pair in data_sets(case)) else "fail"
     except Error as fault:
         return "refused" if fault.code == "TC0202" and "not supported" in str(fault) else "fail"
@@ -77,5 +76,5 @@ def test_no_test_of_the_suite_goes_wrong_and_at_least_so_many_pass(kind):
         from onnx.backend.test.loader import load_model_tests
 
         outcomes = {case.name: outcome(case) for case in load_model_tests(kind=kind)}
-    assert {n for n, o in outcomes.items() if o == "fail"} <= ROUNDED_OTHERWISE
+    assert {f"{kind}/{n}" for n, o in outcomes.items() if o == "fail"} <= left_out().keys() | ROUNDED_OTHERWISE
     assert Counter(outcomes.values())["pass"] >= AT_LEAST[kind]
