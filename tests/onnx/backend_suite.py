@@ -57,12 +57,22 @@ class TcompBackend(Backend):
         return device == "CPU"
 
 
+class Suite(BackendTest):
+    """The suite, which by itself cannot compare lists with scalars in them: it asks for the length of each element."""
+
+    @classmethod
+    def assert_similar_outputs(cls, ref_outputs, outputs, rtol, atol, model_dir=None):
+        if isinstance(outputs, np.ndarray) and not outputs.ndim:
+            ref_outputs, outputs = [ref_outputs], [outputs]
+        super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
+
+
 @cache
 def suite() -> dict[str, Callable[[], None]]:
     """Every test that runs a model, by name."""
     with warnings.catch_warnings():  # the suite computes its expected results when it is loaded, overflow and all
         warnings.simplefilter("ignore")
-        cases = BackendTest(TcompBackend, __name__).test_cases
+        cases = Suite(TcompBackend, __name__).test_cases
     found = {}
     for title, case in cases.items():
         for method in (m for m in dir(case) if m.startswith("test_") and m.endswith("_cpu")):
