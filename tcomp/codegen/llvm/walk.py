@@ -17,8 +17,9 @@ the others find them after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Protocol, assert_never
 
 from tcomp.codegen.llvm.builder import FunctionBuilder, ModuleBuilder
@@ -27,13 +28,14 @@ from tcomp.codegen.llvm.main_helpers import allocating, helpers
 from tcomp.ir import index, layout
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
-from tcomp.ir.node import Dim
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.stmts import (
     Alias,
     Allocate,
     Assert,
     Bind,
     Branch,
+    Check,
     Grid,
     Kernel,
     Launch,
@@ -43,6 +45,7 @@ from tcomp.ir.stmts import (
     Reserve,
     Swap,
     bodies,
+    deep,
     flat,
     moving,
 )
@@ -540,10 +543,20 @@ def _loops_around(body: tuple[MainStmt, ...], loops: tuple[int, ...]) -> dict[in
 
 
 def blocks(grid: Grid, kernel: Kernel, launch: Launch) -> Dim:
-    """The number of blocks of a phase in a launch, over main's symbols."""
+    """The number of blocks of a phase in a launch, over main's symbols: none where nothing is written or checked."""
     values = dict(zip(kernel.symbols, launch.symbols, strict=True))
     extents = [index.substitute(axis.extent, values) for axis in grid.axes]
-    return index.product(index.ceildiv(extent, axis.step) for extent, axis in zip(extents, grid.axes))
+    count = index.product(index.ceildiv(extent, axis.step) for extent, axis in zip(extents, grid.axes))
+    if any(isinstance(s, Check) for phase in kernel.phases for s in deep(phase.body)):
+        return count
+    present = [_present(b, values, extents) for b in kernel.outputs]
+    return index.mul(count, reduce(index.maximum, present)) if present else count
+
+
+def _present(buffer: Buffer, values: Mapping[Node, Dim], extents: Sequence[Dim]) -> Dim:
+    """1 where a buffer has elements, else 0; the sizes `extents` are no matter, for they count blocks."""
+    sizes = (index.substitute(d, values) for d in buffer.shape)
+    return index.product(index.minimum(d, 1) for d in sizes if d not in extents)
 
 
 def _ports(main: Main) -> dict[str, tuple[str, Dim]]:
