@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -170,6 +171,11 @@ def scalar(value: float | int | bool, like: Node) -> Node:
     return full(value, like.type.dtype, like.type.shape)
 
 
+def size_like(d: Dim, like: Node) -> Node:
+    """The value of `d` in the dtype and shape of `like`."""
+    return broadcast(dimension(d, like.type.dtype), like.type.shape, ())
+
+
 def with_scalar(op: str, x: Node, value: float | int) -> Node:
     return apply(op, x, scalar(value, x))
 
@@ -207,7 +213,7 @@ def mean(x: Node, axes: tuple[int, ...], keep: bool) -> Node:
 def quotient(x: Node, count: Dim) -> Node:
     """`x` divided by `count` (integers: truncated)."""
     divide = "div" if x.type.dtype.is_float else "quotient"
-    return apply(divide, x, broadcast(dimension(count, x.type.dtype), x.type.shape, ()))
+    return apply(divide, x, size_like(count, x))
 
 
 def zero_pad(x: Node, low: Sequence[Dim], high: Sequence[Dim], value: float | int = 0) -> Node:
@@ -245,6 +251,11 @@ def take(x: Node, axis: int, start: Dim, count: Dim) -> Node:
     return slice_(x, starts, shape)
 
 
+def pick(x: Node, axis: int, at: Dim) -> Node:
+    """What is at one place along an axis, which is gone."""
+    return reshape(take(x, axis, at, 1), (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
+
+
 def flip(x: Node, axes: Sequence[int]) -> Node:
     """`x` reversed along `axes`."""
     shape = x.type.shape
@@ -270,6 +281,11 @@ def along(v: Node, axis: int, shape: Shape) -> Node:
     return broadcast(relabel(v, (shape[axis],)), shape, (axis,))
 
 
+def total(xs: Iterable[Node]) -> Node:
+    """The sum of at least one value, in order."""
+    return functools.reduce(lambda x, y: apply("add", x, y), xs)
+
+
 def concat(xs: Sequence[Node], axis: int) -> Node:
     return xs[0] if len(xs) == 1 else apply("concat", *xs, axis=axis)
 
@@ -278,5 +294,4 @@ def normal_positions(positions: Node, size: Dim) -> Node:
     """Positions with negative ones counted from the end of an axis of `size`."""
     if positions.type.dtype.kind == "uint":
         return positions
-    end = broadcast(dimension(size, positions.type.dtype), positions.type.shape, ())
-    return apply("where", with_scalar("lt", positions, 0), apply("add", positions, end), positions)
+    return apply("where", with_scalar("lt", positions, 0), apply("add", positions, size_like(size, positions)), positions)

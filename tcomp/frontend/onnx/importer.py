@@ -136,7 +136,8 @@ class Importer:
             raise Error("TC0202", f"{text(node.op_type)} is not supported: nested too deeply", place=place) from fault
         except _MALFORMED as fault:
             raise Error("TC0203", f"{text(node.op_type)}: {type(fault).__name__}: {fault}", "a valid node", place) from fault
-        self.facts.visit = outer
+        finally:
+            self.facts.visit = outer
 
     def _bind(self, node: Any, results: Sequence[Value], loc: Loc, scope: Scope) -> None:
         """Give the results their names, in canonical form and with their location."""
@@ -219,8 +220,10 @@ class Importer:
         scope.values.update(zip((text(p.name) for p in graph.input), values))
         noted = meetings.noted() or meetings.Meetings()
         noted.branches += 1
-        self.body(graph.node, scope)
-        noted.branches -= 1
+        try:
+            self.body(graph.node, scope)
+        finally:
+            noted.branches -= 1
         return [scope.find(text(o.name)) for o in graph.output]
 
     def enter(self, graph: Any, scope: Scope) -> None:

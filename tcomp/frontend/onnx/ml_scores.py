@@ -13,7 +13,7 @@ from tcomp.frontend.onnx.registry import Context
 from tcomp.ir import dtype as dt
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import cast, full, reduce_keep, reshape
-from tcomp.ir.node import Dim, Node
+from tcomp.ir.node import Node
 from tcomp.ir.ops import apply, constant
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # in the order of TreeEnsemble's numbers
@@ -112,8 +112,3 @@ def either_label(positive: Node, labels: np.ndarray) -> Node:
     """labels[1] where a condition [batch] holds, else labels[0]."""
     yes, no = (full(int(v), dt.i64, positive.type.shape) for v in (labels[1], labels[0]))
     return apply("where", positive, yes, no)
-
-
-def column(x: Node, k: Dim) -> Node:
-    """Column `k` of [batch, columns] as [batch]."""
-    return reshape(build.take(x, 1, k, 1), (x.type.shape[0],))

@@ -42,8 +42,7 @@ def _pick(v: Node, at: Node) -> Node:
 
 def spans_of(boxes: Node, centred: bool) -> Spans:
     """Boxes [..., 4], given by two opposite corners, or by centre and size (x, y, width, height)."""
-    lead = boxes.type.shape[:-1]
-    a, b, e, f = (reshape(build.take(boxes, len(lead), k, 1), lead) for k in range(4))
+    a, b, e, f = (build.pick(boxes, boxes.type.rank - 1, k) for k in range(4))
     if centred:
         halves = [with_scalar("div", size, 2) for size in (e, f)]
         low = tuple(apply("sub", middle, half) for middle, half in zip((a, b), halves))

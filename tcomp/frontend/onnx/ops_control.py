@@ -122,9 +122,8 @@ def loop(c: Context, count: Node | None = None, condition: Node | None = None, *
             raise fault from None
 
 
-Turn = Callable[
-    [Node, tuple[Node, ...]], list[Node]
-]  # from counter and carried values to: whether to go on, the next, the collected
+# From a counter and carried values to: whether to go on, the next ones, what is collected.
+Turn = Callable[[Node, tuple[Node, ...]], list[Node]]
 
 
 def _looped(
@@ -306,8 +305,10 @@ def _unrolled(c: Context, limit: Dim | None, condition: Node | None, carried: Se
         if step == MAX_STEPS:
             raise c.unsupported(f"a loop of more than {MAX_STEPS} steps")
         c.facts.turns.append(step)
-        results = c.branch(body, (build.dimension(step, dt.i64), full(True, dt.bool_) if going is None else going, *state))
-        c.facts.turns.pop()
+        try:
+            results = c.branch(body, (build.dimension(step, dt.i64), full(True, dt.bool_) if going is None else going, *state))
+        finally:
+            c.facts.turns.pop()
         going = results[0]
         state = results[1 : 1 + len(carried)]
         for line, v in zip(scanned, results[1 + len(carried) :]):
@@ -351,8 +352,8 @@ def _steps(
 
     def turn(step: Node, values: tuple[Node, ...]) -> list[Node]:
         ends = [index.sub(index.sub(length, 1), step) if r else step for r in back]
-        parts = [_place(x, a, at) for x, a, at in zip(scanned, axes, ends)]
-        return _tensors(c, _guarded(c, body, (*values, *parts), step))
+        here = [build.pick(x, a, at) for x, a, at in zip(scanned, axes, ends)]
+        return _tensors(c, _guarded(c, body, (*values, *here), step))
 
     return regions.loop(c, start, length, turn)
 
@@ -375,7 +376,7 @@ def scan_of_batches(c: Context, lengths: Node | None = None, *inputs: Node) -> t
     scanned = tuple(reshape(x, (batch, length, *x.type.shape[2:])) for x in scanned)
 
     def example(k: Node, _: tuple[Node, ...]) -> tuple[Node, ...]:
-        first, rows = ([_place(x, 0, k) for x in xs] for xs in (states, scanned))
+        first, rows = ([build.pick(x, 0, k) for x in xs] for xs in (states, scanned))
         return _steps(c, body, first, rows, (0,) * m, back, length)
 
     return regions.loop(c, (), batch, example)
@@ -385,8 +386,3 @@ def _moved(c: Context, x: Node, axis: int) -> Node:
     """The first axis at another place."""
     at = c.axis(axis, x.type.rank)
     return transpose(x, (*range(1, at + 1), 0, *range(at + 1, x.type.rank)))
-
-
-def _place(x: Node, axis: int, at: Dim) -> Node:
-    part = build.take(x, axis, at, 1)
-    return reshape(part, (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import with_scalar
 from tcomp.frontend.onnx.ops_conv import with_bias
 from tcomp.frontend.onnx.ops_linear import dot
 from tcomp.frontend.onnx.ops_math import position
-from tcomp.frontend.onnx.ops_sample import _tap, _taps
+from tcomp.frontend.onnx.ops_sample import sampled, taps_around
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.frontend.onnx.windows import Window, window_of
 from tcomp.ir import dtype as dt
@@ -61,17 +60,9 @@ def _samples(x: Node, offset: Node, window: Window, counts: Sequence[Dim], share
         at = cast(apply("sub", at, broadcast(build.dimension(window.low[k], dt.i64), grid, ())), x.type.dtype)
         more = reshape(build.take(moved, 2, k, 1), (rows, *flat))
         at = apply("add", broadcast(reshape(at, flat), more.type.shape, (1, 2)), more)
-        taps.append(_taps(reshape(at, (rows, index.product(flat))), "linear"))
-    parts = reshape(x, (rows, each, *space))
-    total = None
-    for choice in product(*taps):
-        near = _tap(parts, [p for p, _ in choice], "zeros", True, x.type.dtype)
-        for _, weight in choice:
-            assert weight is not None
-            near = apply("mul", near, broadcast(weight, near.type.shape, (0, 1)))
-        total = near if total is None else apply("add", total, near)
-    assert total is not None
-    return reshape(total, (rows, *flat, each))
+        taps.append(taps_around(reshape(at, (rows, index.product(flat))), "linear"))
+    found = sampled(reshape(x, (rows, each, *space)), taps, "zeros", True, x.type.dtype)
+    return reshape(found, (rows, *flat, each))
 
 
 def _rounded(x: Node) -> Node:
@@ -88,7 +79,7 @@ def _cells(first: Node, last: Node, cells: int, size: Dim) -> tuple[Node, Node]:
     start, step = broadcast(first, shape, (0,)), broadcast(width, shape, (0,))
     low = apply("add", apply("floor", apply("mul", k, step)), start)
     high = apply("add", apply("ceil", apply("mul", with_scalar("add", k, 1), step)), start)
-    most = broadcast(build.dimension(size, low.type.dtype), shape, ())
+    most = build.size_like(size, low)
     low, high = (apply("min", with_scalar("max", v, 0), most) for v in (low, high))
     grid = (*shape, size)
     at = position(grid, 2, low.type.dtype)
@@ -102,10 +93,9 @@ def max_roi_pool(c: Context, x: Node, rois: Node) -> Node:
     cells = c.integers("pooled_shape")
     if x.type.rank != 4 or rois.type.rank != 2 or len(cells) != 2 or min(cells) < 1:
         raise c.broken(f"operands of types {x.type} and {rois.type}, cells {cells}", "images, rows of five numbers, two sizes")
-    n, regions = x.type.shape[0], rois.type.shape[0]
-    batch, *edges = (reshape(build.take(rois, 1, k, 1), (regions,)) for k in range(5))
+    batch, *edges = (build.pick(rois, 1, k) for k in range(5))
     x0, y0, x1, y1 = (_rounded(with_scalar("mul", v, c.real("spatial_scale", 1.0))) for v in edges)
-    image = apply("gather", x, build.normal_positions(cast(batch, dt.i64), n), axis=0)
+    image = apply("gather", x, build.normal_positions(cast(batch, dt.i64), x.type.shape[0]), axis=0)
     down, no_rows = _cells(y0, y1, cells[0], x.type.shape[2])
     right, no_columns = _cells(x0, x1, cells[1], x.type.shape[3])
     best = _best(_best(image, down, 2), right, 3)

@@ -102,7 +102,7 @@ def tensor_scatter(c: Context, x: Node, updates: Node, start: Node | None = None
     if start is not None:
         at = apply("add", at, broadcast(build.relabel(cast(start, dt.i64), shape[:1]), shape, (0,)))
     if mode == "circular":
-        at = apply("mod", at, broadcast(build.dimension(x.type.shape[axis], dt.i64), shape, ()))
+        at = apply("mod", at, build.size_like(x.type.shape[axis], at))
     return apply("scatter_elements", x, at, updates, axis=axis, monoid=None)
 
 
@@ -114,7 +114,7 @@ def one_hot(c: Context, positions: Node, depth: Node, values: Node) -> Node:
     shape = c.bounded((*at.type.shape[:axis], count, *at.type.shape[axis:]))
     rest = tuple(a for a in range(rank + 1) if a != axis)
     hit = apply("eq", broadcast(at, shape, rest), position(shape, axis))
-    off, on = (broadcast(reshape(build.take(values, 0, k, 1), ()), shape, ()) for k in (0, 1))
+    off, on = (broadcast(build.pick(values, 0, k), shape, ()) for k in (0, 1))
     return apply("where", hit, on, off)
 
 
@@ -179,7 +179,7 @@ def chosen(c: Context, flags: Node) -> Node:
     ones = cast(flags, dt.i64)
     count = c.facts.data_size(apply("reduce", ones, monoid="add", axes=(0,)), n if isinstance(n, int) else None)
     before = build.with_scalar("sub", apply("scan", ones, monoid="add", axis=0, exclusive=False, reverse=False), 1)
-    last = broadcast(build.dimension(count, dt.i64), (n,), ())  # a place for those that are not chosen, which is cut off
+    last = build.size_like(count, before)  # a place for those that are not chosen, which is cut off
     at = apply("where", flags, before, last)
     room = full(0, dt.i64, (index.add(count, 1),))
     places = apply("scatter_elements", room, at, position((n,), 0), axis=0, monoid=None)

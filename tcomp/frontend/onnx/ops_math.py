@@ -10,7 +10,6 @@ from tcomp.frontend.onnx.containers import Value
 from tcomp.frontend.onnx.narrow import converted
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
-from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import broadcast, cast, reshape
 from tcomp.ir.node import Dim, Node
@@ -200,7 +199,3 @@ def steps(count: Dim, start: int, step: int, dtype: DType = dt.i64) -> Node:
     """start, start + step, ... (count of them)."""
     line = position((count,), 0, dtype)
     return with_scalar("add", with_scalar("mul", line, step), start)
-
-
-def element_count(x: Node) -> Dim:
-    return index.product(x.type.shape)

@@ -35,26 +35,22 @@ def _row(a: Node, at: Node) -> Node:
     return reshape(apply("gather_elements", a, places, axis=1), (batch, columns))
 
 
-def _column(a: Node, k: Dim) -> Node:
-    return reshape(build.take(a, 2, k, 1), a.type.shape[:2])
-
-
 def _pivoted(a: Node, k: Dim) -> tuple[Node, Node, Node, Node]:
     """(the matrices with the largest element of column k on or below the diagonal brought to row k, that row, that element,
     whether another row was there). NaN is the largest."""
     shape, rows = a.type.shape, a.type.shape[:2]
-    size = apply("abs", _column(a, k))
+    size = apply("abs", build.pick(a, 2, k))
     above = apply("lt", position(rows, 1), broadcast(build.dimension(k, dt.i64), rows, ()))
     best = apply(
         "argreduce", apply("where", above, full(-1, size.type.dtype, rows), size), monoid="max", axis=1, last=False, dtype=dt.i64
     )
     chosen = _row(a, best)
-    here = reshape(build.take(a, 1, k, 1), (shape[0], shape[2]))
+    here = build.pick(a, 1, k)
     there = apply("eq", position(shape, 1), broadcast(best, shape, (0,)))
     swapped = apply("where", there, broadcast(here, shape, (0, 2)), a)
     swapped = apply("where", _equal(shape, 1, k), broadcast(chosen, shape, (0, 2)), swapped)
-    pivot = reshape(build.take(chosen, 1, k, 1), (shape[0],))
-    return swapped, chosen, pivot, apply("ne", best, broadcast(build.dimension(k, dt.i64), best.type.shape, ()))
+    pivot = build.pick(chosen, 1, k)
+    return swapped, chosen, pivot, apply("ne", best, build.size_like(k, best))
 
 
 def _less_row(a: Node, factors: Node, row: Node) -> Node:
@@ -71,7 +67,7 @@ def det(c: Context, x: Node) -> Node:
     def turn(k: Node, carried: Sequence[Node]) -> list[Node]:
         a, row, pivot, swapped = _pivoted(carried[0], k)
         rows = a.type.shape[:2]
-        factors = apply("div", _column(a, k), broadcast(pivot, rows, (0,)))
+        factors = apply("div", build.pick(a, 2, k), broadcast(pivot, rows, (0,)))
         below = apply("gt", position(rows, 1), broadcast(build.dimension(k, dt.i64), rows, ()))
         below = apply("and", below, apply("ne", broadcast(pivot, rows, (0,)), full(0, pivot.type.dtype, rows)))
         rest = _less_row(a, apply("where", below, factors, full(0, factors.type.dtype, rows)), row)
@@ -93,7 +89,7 @@ def inverse(c: Context, x: Node) -> Node:
         rows = a.type.shape[:2]
         row = apply("div", row, broadcast(pivot, row.type.shape, (0,)))
         at_k = _equal(rows, 1, k)
-        rest = _less_row(a, apply("where", at_k, full(0, a.type.dtype, rows), _column(a, k)), row)
+        rest = _less_row(a, apply("where", at_k, full(0, a.type.dtype, rows), build.pick(a, 2, k)), row)
         return [apply("where", broadcast(at_k, a.type.shape, (0, 1)), broadcast(row, a.type.shape, (0, 2)), rest)]
 
     (both,) = regions.loop(c, (build.concat([a, cast(eye, a.type.dtype)], 2),), n, turn)

@@ -67,8 +67,8 @@ def hide(scores: Node, visible: Node) -> Node:
 def earlier(scores: Node, past: Dim) -> Node:
     """Whether a key's position is not after the row's own one, `past` keys being older than all rows."""
     shape = scores.type.shape
-    own = apply("add", position(shape, 2), broadcast(build.dimension(past, dt.i64), shape, ()))
-    return apply("le", position(shape, 3), own)
+    row, key = position(shape, 2), position(shape, 3)
+    return apply("le", key, apply("add", row, build.size_like(past, row)))
 
 
 def _masked(c: Context, scores: Node, mask: Node | None) -> Node:
@@ -140,7 +140,7 @@ def _projected(
         at = index.add(at, size)
     q, k, v = parts
     if past is not None:
-        old = [reshape(take(past, 0, n, 1), past.type.shape[1:]) for n in (0, 1)]
+        old = [build.pick(past, 0, n) for n in (0, 1)]
         k, v = _with_past(old[0], k), _with_past(old[1], v)
     return _attended(c, q, k, v, mask, more, joint.type.dtype), _stacked(k, v) if len(c.wanted) > 1 else k
 
@@ -235,7 +235,7 @@ def turned_by(x: Node, cos: Node, sin: Node, interleaved: bool) -> Node:
     co, si = (broadcast(build.relabel(cast(t, x.type.dtype), (b, s, half)), shape, (0, 2, 3)) for t in (cos, sin))
     if interleaved:
         pairs = reshape(turned, (b, heads, s, half, 2))
-        left, right = (reshape(take(pairs, 4, n, 1), shape) for n in (0, 1))
+        left, right = (build.pick(pairs, 4, n) for n in (0, 1))
     else:
         left, right = (take(turned, 3, start, half) for start in (0, half))
     real = apply("sub", apply("mul", left, co), apply("mul", right, si))

@@ -86,7 +86,7 @@ def _normed(c: Context, which: str, x: Node, weights: Node | None) -> Node:
 
 def _before(lengths: Node, total: Dim, length: Dim) -> Node:
     """[B]: how many keys of each sequence are older than this call's; none on the first call, whose tokens are all there are."""
-    new, every = (broadcast(build.dimension(d, dt.i64), lengths.type.shape, ()) for d in (length, total))
+    new, every = (build.size_like(d, lengths) for d in (length, total))
     older = apply("sub", with_scalar("add", lengths, 1), new)
     first = apply("eq", every, new)
     return apply("where", first, scalar(0, older), older)
@@ -107,7 +107,7 @@ def _cached(past: Node | None, new: Node, before: Node, total: Dim) -> Node:
     size = index.maximum(past.type.shape[2], total)
     old = build.zero_pad(past, (0, 0, 0, 0), (0, 0, index.sub(size, past.type.shape[2]), 0))
     row = apply("sub", position((b, size), 1), broadcast(before, (b, size), (0,)))
-    last = broadcast(build.dimension(length, dt.i64), row.type.shape, ())
+    last = build.size_like(length, row)
     inside = apply("and", with_scalar("ge", row, 0), apply("lt", row, last))
     shape = (b, heads, size, d)
     at = broadcast(apply("where", inside, row, scalar(0, row)), shape, (0, 2))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcomp.frontend.onnx import build, regions
-from tcomp.frontend.onnx.build import take, with_scalar
+from tcomp.frontend.onnx.build import pick, take, with_scalar
 from tcomp.frontend.onnx.ops_activation import softmax_of
 from tcomp.frontend.onnx.ops_linear import dot
 from tcomp.frontend.onnx.ops_microsoft import fast_gelu_of, silu_of
@@ -39,8 +39,8 @@ class Layer:
 
     def of(self, expert: Dim) -> Layer:
         """Of one expert, without the first axis."""
-        bias, scales, zeros = (None if v is None else _place(v, expert) for v in (self.bias, self.scales, self.zeros))
-        return Layer(_place(self.weights, expert), bias, scales, zeros, self.bits)
+        bias, scales, zeros = (None if v is None else pick(v, 0, expert) for v in (self.bias, self.scales, self.zeros))
+        return Layer(pick(self.weights, 0, expert), bias, scales, zeros, self.bits)
 
     def __call__(self, x: Node) -> Node:
         """x [tokens, in] through the layer of one expert, in f32."""
@@ -63,10 +63,6 @@ class Layer:
             zeros = reshape(cast(flat, dt.f32), (rows, blocks))
         size = columns // blocks
         return apply("mul", apply("sub", codes, repeated(zeros, 1, size, columns)), repeated(scales, 1, size, columns))
-
-
-def _place(x: Node, at: Dim) -> Node:
-    return reshape(take(x, 0, at, 1), x.type.shape[1:])
 
 
 def _chosen_weights(c: Context, logits: Node, mixing: Node | None) -> tuple[Node, Node]:
@@ -115,7 +111,7 @@ def _inner(c: Context, first: Layer, third: Layer | None, x: Node) -> Node:
             return _gated(c, h, third(x))
         if fusion == 1:
             pairs = reshape(h, (tokens, half, 2))
-            return _gated(c, *(reshape(take(pairs, 2, k, 1), (tokens, half)) for k in (0, 1)))
+            return _gated(c, *(pick(pairs, 2, k) for k in (0, 1)))
         if fusion == 2:
             return _gated(c, take(h, 1, 0, half), take(h, 1, half, half))
         raise c.broken(f"swiglu_fusion {fusion} {'with' if third else 'without'} a third layer", "0 with one, 1 or 2 without")
@@ -136,7 +132,7 @@ def _mixture(c: Context, x: Node, logits: Node, mixing: Node | None, layers: Seq
 
     def turn(expert: Node, carried: tuple[Node, ...]) -> tuple[Node, ...]:
         (total,) = carried
-        share, mine = (reshape(take(v, 1, expert, 1), (tokens,)) for v in (weights, flags))
+        share, mine = (pick(v, 1, expert) for v in (weights, flags))
         outside = frozenset(walk([total, share, mine, flat, *(v for layer in layers if layer for v in _nodes(layer))]))
         inner = _inner(c, first.of(expert), None if third is None else third.of(expert), flat)
         out = second.of(expert)(inner)

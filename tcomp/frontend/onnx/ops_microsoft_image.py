@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tcomp.frontend.onnx import build
-from tcomp.frontend.onnx.build import take, with_scalar
+from tcomp.frontend.onnx.build import with_scalar
 from tcomp.frontend.onnx.ops_math import position
-from tcomp.frontend.onnx.ops_sample import _tap, _taps, grid_sample
+from tcomp.frontend.onnx.ops_sample import grid_sample, sampled, taps_around
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
@@ -34,7 +34,7 @@ def crop_and_resize(c: Context, x: Node, boxes: Node, batch: Node, size: Node) -
     number, n = boxes.type.shape[0], x.type.shape[0]
     high, wide = c.bounded(c.sizes(size, "the size of the crops"))
     image = apply("gather", x, build.normal_positions(cast(batch, dt.i64), n), axis=0)
-    edges = [reshape(take(cast(boxes, dt.f32), 1, k, 1), (number,)) for k in range(4)]
+    edges = [build.pick(cast(boxes, dt.f32), 1, k) for k in range(4)]
     ys, y_inside = _places(edges[0], edges[2], high, x.type.shape[2])
     xs, x_inside = _places(edges[1], edges[3], wide, x.type.shape[3])
     grid = (number, high, wide)
@@ -62,17 +62,9 @@ def _places(low: Node, high: Node, count: Dim, size: Dim) -> tuple[Node, Node]:
 
 
 def _linear(image: Node, points: list[Node]) -> Node:
-    total = None
-    for a, wa in _taps(points[0], "linear"):
-        for b, wb in _taps(points[1], "linear"):
-            assert wa is not None and wb is not None
-            near = _tap(image, [a, b], "zeros", True, dt.f32)
-            near = apply("mul", near, broadcast(apply("mul", wa, wb), near.type.shape, (0, 1)))
-            total = near if total is None else apply("add", total, near)
-    assert total is not None
-    return total
+    return sampled(image, [taps_around(p, "linear") for p in points], "zeros", True, dt.f32)
 
 
 def _nearest(image: Node, points: list[Node]) -> Node:
     """Halves up."""
-    return _tap(image, [apply("floor", with_scalar("add", p, 0.5)) for p in points], "zeros", True, dt.f32)
+    return sampled(image, [[(apply("floor", with_scalar("add", p, 0.5)), None)] for p in points], "zeros", True, dt.f32)

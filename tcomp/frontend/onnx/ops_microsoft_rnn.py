@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from tcomp.frontend.onnx.build import take
+from tcomp.frontend.onnx.build import pick
 from tcomp.frontend.onnx.ops_microsoft_quant import integer_product, quantized_by_range
 from tcomp.frontend.onnx.ops_rnn import Product, lstm_of
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
-from tcomp.ir.graph import full, reshape, transpose
+from tcomp.ir.graph import full, transpose
 from tcomp.ir.node import Node
-
-
-def _place(v: Node, k: int) -> Node:
-    return reshape(take(v, 0, k, 1), v.type.shape[1:])
 
 
 def _product(weights: Node, scale: Node, zero: Node, k: int) -> Product:
     """By the weights [in, 4 * hidden] of direction k, with one scale and zero point or one for each column."""
-    codes, s, z = (_place(v, k) for v in (weights, scale, zero))
+    codes, s, z = (pick(v, 0, k) for v in (weights, scale, zero))
 
     def product(x: Node) -> Node:
         return integer_product(*quantized_by_range(x), codes, s, z)

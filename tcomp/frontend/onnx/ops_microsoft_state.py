@@ -55,13 +55,11 @@ def _convolved(x: Node, w: Node, bias: Node | None, past: Node | None, spacing: 
     before = full(0, x.type.dtype, (batch, channels, reach)) if past is None else build.relabel(past, (batch, channels, reach))
     line = build.concat([cast(before, x.type.dtype), x], 2) if reach else x
     wide = dt.accumulator(x.type.dtype)
-    total = None if bias is None else build.along(cast(bias, wide), 1, x.type.shape)
+    parts = [] if bias is None else [build.along(cast(bias, wide), 1, x.type.shape)]
     for k in range(taps):
         factor = build.along(reshape(cast(take(w, 2, k, 1), wide), (channels,)), 1, x.type.shape)
-        part = apply("mul", cast(take(line, 2, k * spacing, length), wide), factor)
-        total = part if total is None else apply("add", total, part)
-    assert total is not None
-    return total, take(line, 2, length, reach)
+        parts.append(apply("mul", cast(take(line, 2, k * spacing, length), wide), factor))
+    return build.total(parts), take(line, 2, length, reach)
 
 
 # --- linear attention ------------------------------------------------------------------------------------
@@ -104,15 +102,15 @@ def linear_attention(
     start = full(0, dt.f32, shape) if past is None else build.relabel(cast(past, dt.f32), shape)
 
     def turn(step: Node, carried: tuple[Node, ...]) -> tuple[Node, Node]:
-        state, key, value = carried[0], _at(keys, step), _at(values, step)
+        state, key, value = carried[0], build.pick(keys, 0, step), build.pick(values, 0, step)
         if factors is not None:
-            state = apply("mul", state, broadcast(_at(factors, step), shape, (0, 1, 2)))
+            state = apply("mul", state, broadcast(build.pick(factors, 0, step), shape, (0, 1, 2)))
         if rates is not None:
             known = dot(key, state, ((0, 1), (0, 1)), ((2,), (2,)))
-            value = apply("mul", apply("sub", value, known), broadcast(_at(rates, step), value.type.shape, (0, 1, 2)))
+            value = apply("mul", apply("sub", value, known), broadcast(build.pick(rates, 0, step), value.type.shape, (0, 1, 2)))
         more = apply("mul", broadcast(key, shape, (0, 1, 2)), broadcast(value, shape, (0, 1, 3)))
         state = apply("add", state, more)
-        return state, dot(_at(queries, step), state, ((0, 1), (0, 1)), ((3,), (2,)))
+        return state, dot(build.pick(queries, 0, step), state, ((0, 1), (0, 1)), ((3,), (2,)))
 
     last, found = regions.loop(c, (start,), steps, turn)
     found = with_scalar("mul", reshape(found, (steps, batch, index.product(found.type.shape[2:]))), scale)
@@ -144,10 +142,6 @@ def _per_head(x: Node, heads: int, most: Dim) -> Node:
         x, width = broadcast(x, (b, t, heads), (0, 1, 2)), heads
     found = _heads(x, heads)
     return found if width != heads or most == 1 else broadcast(found, (t, b, heads, most), (0, 1, 2, 3))
-
-
-def _at(x: Node, step: Dim) -> Node:
-    return reshape(take(x, 0, step, 1), x.type.shape[1:])
 
 
 # --- rotation by three positions -------------------------------------------------------------------------

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tcomp.frontend.onnx import build
-from tcomp.frontend.onnx.build import along, normal_positions, with_scalar
+from tcomp.frontend.onnx.build import along, normal_positions, pick, with_scalar
 from tcomp.frontend.onnx.ml_scores import (
     best_label,
     both_classes,
-    column,
     either_label,
     features,
     labels_of,
@@ -56,7 +55,7 @@ def linear_classifier(c: Context, x: Node) -> tuple[Node, Node]:
     scores = linear_scores(c, rows(c, x), _weights(c, len(intercepts)), intercepts)
     if len(intercepts) == 1:
         pair = labels if len(labels) == 2 else np.array([0, 1])
-        label = either_label(with_scalar("gt", column(scores, 0), 0), pair)
+        label = either_label(with_scalar("gt", pick(scores, 1, 0), 0), pair)
         return label, both_classes(c, scores, how, probability=True) if len(labels) == 2 else transformed(scores, how)
     if len(labels) != len(intercepts):
         raise c.broken(f"{len(labels)} labels of {len(intercepts)} scores", "one for each")

@@ -16,7 +16,6 @@ from tcomp.frontend.onnx.build import along, scalar, with_scalar
 from tcomp.frontend.onnx.ml_scores import (
     best_label,
     both_classes,
-    column,
     either_label,
     features,
     labels_of,
@@ -186,13 +185,13 @@ def _swept(q: Node, diagonal: Node, p: Node, qp: Node, pqp: Node) -> Node:
     """p after one class at a time has taken its best value, the sum kept at 1."""
     shape = p.type.shape
     for i in range(int(shape[1])):
-        qi, di = column(qp, i), column(diagonal, i)
+        qi, di = build.pick(qp, 1, i), build.pick(diagonal, 1, i)
         step = apply("div", apply("sub", pqp, qi), di)
         whole = with_scalar("add", step, 1)
         gain = apply("mul", step, apply("add", apply("mul", step, di), with_scalar("mul", qi, 2)))
         pqp = apply("div", apply("div", apply("add", pqp, gain), whole), whole)
         wide_step, wide = broadcast(step, shape, (0,)), broadcast(whole, shape, (0,))
-        row = reshape(build.take(q, 1, i, 1), shape)
+        row = build.pick(q, 1, i)
         qp = apply("div", apply("add", qp, apply("mul", wide_step, row)), wide)
         own = along(constant(np.arange(int(shape[1])) == i), 1, shape)
         p = apply("div", apply("where", own, apply("add", p, wide_step), p), wide)

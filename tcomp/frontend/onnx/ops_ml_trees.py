@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.frontend.onnx.build import along, take, with_scalar
+from tcomp.frontend.onnx.build import along, pick, take, with_scalar
 from tcomp.frontend.onnx.ml_scores import (
     TRANSFORMS,
     best_label,
     both_classes,
-    column,
     either_label,
     labels_of,
     rows,
@@ -127,7 +126,7 @@ def _ranked(scores: Node, ids: list[int]) -> Node:
 
 def _positive(score: Node, labels: np.ndarray, probability: bool) -> Node:
     """The label of the positive class's score: weights that are all positive make a probability, others a decision value."""
-    return either_label(with_scalar("gt", column(score, 0), 0.5 if probability else 0), labels)
+    return either_label(with_scalar("gt", pick(score, 1, 0), 0.5 if probability else 0), labels)
 
 
 @operator("TreeEnsemble", domain=ML, since=5)

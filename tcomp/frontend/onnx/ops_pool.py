@@ -84,7 +84,7 @@ def _positions(c: Context, x: Node, w: Window, wide: Node, best: Node) -> Node:
 
 
 def _times(x: Node, d: Dim) -> Node:
-    return apply("mul", x, broadcast(build.dimension(d, x.type.dtype), x.type.shape, ()))
+    return apply("mul", x, build.size_like(d, x))
 
 
 def _flat(shape: build.Shape, space: list[Dim]) -> Node:
@@ -100,7 +100,7 @@ def _column_major(p: Node, space: list[Dim]) -> Node:
     total = full(0, dt.i64, p.type.shape)
     scale: Dim = index.product(space[:-1])
     for k in reversed(range(len(space))):
-        size = broadcast(build.dimension(space[k], dt.i64), p.type.shape, ())
+        size = build.size_like(space[k], p)
         total = apply("add", total, _times(apply("rem", p, size), scale))
         p = apply("quotient", p, size)
         scale = index.product(space[: k - 1]) if k > 1 else 1
@@ -211,7 +211,7 @@ def _moved_planes(positions: Node, small: build.Shape, target: build.Shape, c: C
     rest, total = positions, full(0, dt.i64, positions.type.shape)
     scale: Dim = 1
     for d, e in zip(reversed((*small[:2], *sizes)), reversed(target)):
-        size = broadcast(build.dimension(d, dt.i64), positions.type.shape, ())
+        size = build.size_like(d, positions)
         total = apply("add", total, _times(apply("rem", rest, size), scale))
         rest, scale = apply("quotient", rest, size), index.mul(scale, e)
     return total
@@ -259,7 +259,7 @@ def _taps(size: Dim, block: Dim, count: Dim, stride: int, dilation: int, low: in
 
 
 def _less(x: Node, d: Dim) -> Node:
-    return apply("lt", x, broadcast(build.dimension(d, x.type.dtype), x.type.shape, ()))
+    return apply("lt", x, build.size_like(d, x))
 
 
 def _column_places(taps: Sequence[tuple[Node, Node, Node]], block: build.Shape, counts: Sequence[Dim]) -> tuple[Node, Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tcomp.frontend.onnx import build
-from tcomp.frontend.onnx.build import scalar, with_scalar
+from tcomp.frontend.onnx.build import scalar, size_like, with_scalar
 from tcomp.frontend.onnx.data_numbers import combined, spread, with_number
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
@@ -14,7 +14,7 @@ from tcomp.frontend.onnx.resize_filter import filtered, inside, polynomial
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, reshape
-from tcomp.ir.node import Dim, Node
+from tcomp.ir.node import Node
 from tcomp.ir.ops import apply, constant
 
 
@@ -77,21 +77,17 @@ def _outside(c: Context, out: Node, x: Node, work: list[Axis], options: Options)
     """The extrapolation value wherever a coordinate lies outside the data."""
     for w in work:
         p = _coordinate(c, w, options)
-        high = with_scalar("sub", _size(w.size, p), 1)
+        high = with_scalar("sub", size_like(w.size, p), 1)
         bad = apply("or", with_scalar("lt", p, 0), apply("gt", p, high))
         wide = broadcast(bad, out.type.shape, (w.axis,))
         out = apply("where", wide, scalar(options.outside or 0, out), out)
     return out
 
 
-def _size(d: Dim, like: Node) -> Node:
-    return broadcast(cast(build.dimension(d, dt.i64), like.type.dtype), like.type.shape, ())
-
-
 def _coordinate(c: Context, w: Axis, options: Options) -> Node:
     """Where each result position lies in the operand: in f32, as everybody computes it (the text leaves it open)."""
     p = position((w.result,), 0, dt.f32)
-    scale = spread(w.scale, p) if w.scale is not None else apply("div", _size(w.result, p), _size(w.size, p))
+    scale = spread(w.scale, p) if w.scale is not None else apply("div", size_like(w.result, p), size_like(w.size, p))
     match options.transform:
         case "asymmetric":
             return apply("div", p, scale)
@@ -109,32 +105,32 @@ def _half_pixel(w: Axis, transform: str, p: Node, scale: Node) -> Node:
     if transform == "tf_half_pixel_for_nn":
         return middle
     if transform == "half_pixel_symmetric":
-        exact = apply("mul", _size(w.size, p), scale)
-        adjust = apply("div", _size(w.result, p), exact)
-        centre = with_scalar("div", _size(w.size, p), 2)
+        exact = apply("mul", size_like(w.size, p), scale)
+        adjust = apply("div", size_like(w.result, p), exact)
+        centre = with_scalar("div", size_like(w.size, p), 2)
         offset = apply("mul", centre, apply("sub", scalar(1, p), adjust))
         return with_scalar("sub", apply("add", offset, middle), 0.5)
     middle = with_scalar("sub", middle, 0.5)
     if transform == "pytorch_half_pixel":
-        return apply("where", with_scalar("gt", _size(w.result, p), 1), middle, scalar(0, p))
+        return apply("where", with_scalar("gt", size_like(w.result, p), 1), middle, scalar(0, p))
     return middle
 
 
 def _corners(w: Axis, p: Node, scale: Node) -> Node:
     """The first and last positions meet; a result of one element is the first."""
-    length = apply("mul", _size(w.size, p), scale) if w.scale is not None else _size(w.result, p)
+    length = apply("mul", size_like(w.size, p), scale) if w.scale is not None else size_like(w.result, p)
     steps = with_scalar("sub", length, 1)
-    line = apply("div", apply("mul", p, with_scalar("sub", _size(w.size, p), 1)), steps)
+    line = apply("div", apply("mul", p, with_scalar("sub", size_like(w.size, p), 1)), steps)
     return apply("where", with_scalar("eq", steps, 0), scalar(0, p), line)
 
 
 def _cropped(w: Axis, p: Node) -> Node:
-    last = with_scalar("sub", _size(w.size, p), 1)
-    steps = with_scalar("sub", _size(w.result, p), 1)
+    last = with_scalar("sub", size_like(w.size, p), 1)
+    steps = with_scalar("sub", size_like(w.result, p), 1)
     line = apply("div", apply("mul", with_number("mul", p, combined("sub", w.end, w.start)), last), steps)
     line = apply("add", with_number("mul", last, w.start), line)
     middle = with_number("mul", last, combined("mul", 0.5, combined("add", w.start, w.end)))
-    return apply("where", with_scalar("gt", _size(w.result, p), 1), line, middle)
+    return apply("where", with_scalar("gt", size_like(w.result, p), 1), line, middle)
 
 
 def _nearest(c: Context, x: Node, w: Axis, options: Options) -> Node:
@@ -191,18 +187,16 @@ def _weighted(c: Context, x: Node, w: Axis, options: Options) -> Node:
         return _rounded(filtered(c, wide, w, options, p), x)
     cubic = options.mode.endswith("cubic")
     base = apply("floor", p)
-    weights = _cubic_weights(apply("sub", p, base), options.cubic) if cubic else _linear_weights(apply("sub", p, base))
+    weights = cubic_weights(apply("sub", p, base), options.cubic) if cubic else linear_weights(apply("sub", p, base))
     first = -1 if cubic else 0
     places = [with_scalar("add", base, first + k) for k in range(len(weights))]
     if options.exclude:
         weights = _excluding(weights, places, w)
-    total = None
+    parts = []
     for place, weight in zip(places, weights):
         near = apply("gather", wide, inside(place, w.size), axis=w.axis)
-        part = _part(near, broadcast(cast(weight, wide.type.dtype), near.type.shape, (w.axis,)), w)
-        total = part if total is None else apply("add", total, part)
-    assert total is not None
-    return _rounded(total, x)
+        parts.append(_part(near, broadcast(cast(weight, wide.type.dtype), near.type.shape, (w.axis,)), w))
+    return _rounded(build.total(parts), x)
 
 
 def _part(near: Node, weight: Node, w: Axis) -> Node:
@@ -220,11 +214,11 @@ def _rounded(y: Node, x: Node) -> Node:
     return cast(with_scalar("min", with_scalar("max", apply("round", y), low), high), t)
 
 
-def _linear_weights(t: Node) -> list[Node]:
+def linear_weights(t: Node) -> list[Node]:
     return [apply("sub", scalar(1, t), t), t]
 
 
-def _cubic_weights(t: Node, a: float) -> list[Node]:
+def cubic_weights(t: Node, a: float) -> list[Node]:
     """Keys' kernel at distances 1 + t, t, 1 - t, 2 - t."""
     back = apply("sub", scalar(1, t), t)
     far = [with_scalar("add", v, 1) for v in (t, back)]
@@ -235,10 +229,9 @@ def _cubic_weights(t: Node, a: float) -> list[Node]:
 
 def _excluding(weights: list[Node], places: list[Node], w: Axis) -> list[Node]:
     """Weights of places outside the data count nothing, and the rest add up to one."""
-    kept, total = [], None
+    kept = []
     for weight, place in zip(weights, places):
-        inside = apply("and", with_scalar("ge", place, 0), apply("lt", place, _size(w.size, place)))
+        inside = apply("and", with_scalar("ge", place, 0), apply("lt", place, size_like(w.size, place)))
         kept.append(apply("where", inside, weight, scalar(0, weight)))
-        total = kept[-1] if total is None else apply("add", total, kept[-1])
-    assert total is not None
+    total = build.total(kept)
     return [apply("div", k, total) for k in kept]

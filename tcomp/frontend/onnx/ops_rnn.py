@@ -92,10 +92,11 @@ def _directions(
     zero = full(0, w.type.dtype, (rows,))
     found = []
     for k in range(count):
-        wb, rb = (zero if b is None else _part(_row(b, k), j * rows, rows) for j in (0, 1))
-        peephole = () if p is None else tuple(_part(_row(p, k), j * hidden, hidden) for j in range(3))
+        wb, rb = (zero if b is None else _part(build.pick(b, 0, k), j * rows, rows) for j in (0, 1))
+        peephole = () if p is None else tuple(_part(build.pick(p, 0, k), j * hidden, hidden) for j in range(3))
         bias, late = _biases(c, wb, rb, hidden)
-        found.append(Direction(_row(w, k), _row(r, k), bias, late, peephole, tuple(functions[k * n : k * n + n]), hidden))
+        by_w, by_r = (build.pick(v, 0, k) for v in (w, r))
+        found.append(Direction(by_w, by_r, bias, late, peephole, tuple(functions[k * n : k * n + n]), hidden))
     return found
 
 
@@ -121,11 +122,6 @@ def _functions(c: Context, defaults: tuple[str, ...]) -> list[Function]:
             raise c.unsupported(f"activation {name!r}")
         functions.append(f)
     return functions
-
-
-def _row(x: Node, k: Dim, axis: int = 0) -> Node:
-    """Place k of an axis, which vanishes."""
-    return reshape(build.take(x, axis, k, 1), (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
 
 
 def _part(x: Node, start: Dim, size: Dim) -> Node:
@@ -161,7 +157,7 @@ def _recurrent(
     lines, last = [], []
     for k, d in enumerate(directions):
         zero = full(0, x.type.dtype, (batch, d.hidden))
-        state = tuple(zero if s is None else build.relabel(_row(s, k), zero.type.shape) for s in start)
+        state = tuple(zero if s is None else build.relabel(build.pick(s, 0, k), zero.type.shape) for s in start)
         backwards = c.string("direction", "forward") == "reverse" or k == 1
         line, state = _run(c, cell, d, x, lengths, state, backwards)
         lines.append(line)
@@ -183,7 +179,7 @@ def _run(
 
     def turn(step: Node, state: State) -> State:
         at = index.sub(index.sub(steps, 1), step) if backwards else step
-        new = cell(c, d, _row(inputs, at), state)
+        new = cell(c, d, build.pick(inputs, 0, at), state)
         shown = new[0]
         if lengths is not None:
             place = broadcast(build.dimension(at, dt.i64), lengths.type.shape, ())

@@ -6,16 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeAlias
 
 from tcomp.frontend.onnx import build
-from tcomp.frontend.onnx.build import scalar, with_scalar
-from tcomp.frontend.onnx.ops_resize import _cubic_weights, _linear_weights, _size
+from tcomp.frontend.onnx.build import pick, scalar, size_like, with_scalar
+from tcomp.frontend.onnx.ops_resize import cubic_weights, linear_weights
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import broadcast, cast, full, reshape, transpose
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import apply
+
+Taps: TypeAlias = list[tuple[Node, Node | None]]  # whole positions along one axis, and their weights (None: 1)
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # opset 16's names
 
@@ -35,43 +38,43 @@ def grid_sample(c: Context, x: Node, grid: Node) -> Node:
     batch = build.unify(x.type.shape[0], grid.type.shape[0])
     x, wide = reshape(x, (batch, *x.type.shape[1:])), reshape(wide, (*wide.type.shape[:-1], r))
     flat = reshape(reshape(wide, (batch, *places, r)), (batch, index.product(places), r))
-    axes = [_pixel(_coordinate(flat, r - 1 - k), d, corners) for k, d in enumerate(x.type.shape[2:])]
-    taps = [_taps(p, mode) for p in axes]
-    total = None
-    for choice in product(*taps):
-        part = _tap(x, [p for p, _ in choice], padding, corners, wide.type.dtype)
-        for _, weight in choice:
-            if weight is not None:
-                part = apply("mul", part, broadcast(weight, part.type.shape, (0, 1)))
-        total = part if total is None else apply("add", total, part)
-    assert total is not None
+    axes = [_pixel(pick(flat, 2, r - 1 - k), d, corners) for k, d in enumerate(x.type.shape[2:])]
+    total = sampled(x, [taps_around(p, mode) for p in axes], padding, corners, wide.type.dtype)
     out = transpose(cast(total, x.type.dtype), (0, 2, 1))
     return reshape(out, (x.type.shape[0], x.type.shape[1], *places))
 
 
-def _coordinate(flat: Node, k: int) -> Node:
-    n, m, _ = flat.type.shape
-    return reshape(build.take(flat, 2, k, 1), (n, m))
-
-
 def _pixel(p: Node, d: Dim, corners: bool) -> Node:
     """-1..1 as a pixel's position: between the centres of the corner pixels, or between their outer edges."""
-    size = _size(d, p)
+    size = size_like(d, p)
     up = with_scalar("add", p, 1)
     if corners:
         return with_scalar("div", apply("mul", up, with_scalar("sub", size, 1)), 2)
     return with_scalar("div", with_scalar("sub", apply("mul", up, size), 1), 2)
 
 
-def _taps(p: Node, mode: str) -> list[tuple[Node, Node | None]]:
-    """(whole position, weight) of the neighbours along one axis."""
+def taps_around(p: Node, mode: str) -> Taps:
+    """The neighbours of positions, linear, cubic or nearest."""
     if mode == "nearest":
         return [(apply("round", p), None)]
     base = apply("floor", p)
     t = apply("sub", p, base)
-    weights = _linear_weights(t) if mode == "linear" else _cubic_weights(t, -0.75)
+    weights = linear_weights(t) if mode == "linear" else cubic_weights(t, -0.75)
     first = 0 if mode == "linear" else -1
     return [(with_scalar("add", base, first + k), w) for k, w in enumerate(weights)]
+
+
+def sampled(x: Node, taps: Sequence[Taps], padding: str, corners: bool, dtype: dt.DType) -> Node:
+    """[N, places, C]: the sum of the neighbours times their weights, for `taps` along each axis; what is outside by the padding's
+    rule."""
+    parts = []
+    for choice in product(*taps):
+        part = _tap(x, [p for p, _ in choice], padding, corners, dtype)
+        for _, weight in choice:
+            if weight is not None:
+                part = apply("mul", part, broadcast(weight, part.type.shape, (0, 1)))
+        parts.append(part)
+    return build.total(parts)
 
 
 def _tap(x: Node, position: Sequence[Node], padding: str, corners: bool, dtype: dt.DType) -> Node:
@@ -82,10 +85,10 @@ def _tap(x: Node, position: Sequence[Node], padding: str, corners: bool, dtype: 
     for p, d in zip(position, space):
         if padding == "reflection":
             p = _reflected(p, d, corners)
-        last = with_scalar("sub", _size(d, p), 1)
+        last = with_scalar("sub", size_like(d, p), 1)
         inside = apply("and", inside, apply("and", with_scalar("ge", p, 0), apply("le", p, last)))
         near = cast(apply("max", apply("min", p, last), scalar(0, p)), dt.i64)
-        size = broadcast(build.dimension(d, dt.i64), flat.type.shape, ())
+        size = size_like(d, flat)
         flat = apply("add", apply("mul", flat, size), near)
     pixels = reshape(pixels_of(x), (n, index.product(space), channels))
     at = reshape(flat, (*flat.type.shape, 1))
@@ -102,7 +105,7 @@ def pixels_of(x: Node) -> Node:
 
 def _reflected(p: Node, d: Dim, corners: bool) -> Node:
     """A whole position mirrored at the centres of the corner pixels, or at their outer edges, as often as needed."""
-    low, span = (0.0, with_scalar("sub", _size(d, p), 1)) if corners else (-0.5, _size(d, p))
+    low, span = (0.0, with_scalar("sub", size_like(d, p), 1)) if corners else (-0.5, size_like(d, p))
     period = with_scalar("mul", span, 2)
     q = apply("mod", with_scalar("sub", p, low), period)
     mirrored = apply("min", q, apply("sub", period, q))
@@ -124,10 +127,10 @@ def affine_grid(c: Context, theta: Node, size: Node) -> Node:
     corners = bool(c.integer("align_corners", 0))
     wide = cast(theta, dt.accumulator(theta.type.dtype))
     shape = (n, *space, r)
-    total = broadcast(reshape(build.take(wide, 2, r, 1), (n, r)), shape, (0, r + 1))
+    total = broadcast(pick(wide, 2, r), shape, (0, r + 1))
     for k, d in enumerate(reversed(space)):
         line = broadcast(_grid_line(d, corners, wide.type.dtype), shape, (r - k,))
-        factor = broadcast(reshape(build.take(wide, 2, k, 1), (n, r)), shape, (0, r + 1))
+        factor = broadcast(pick(wide, 2, k), shape, (0, r + 1))
         total = apply("add", total, apply("mul", factor, line))
     return cast(total, theta.type.dtype)
 
@@ -135,7 +138,7 @@ def affine_grid(c: Context, theta: Node, size: Node) -> Node:
 def _grid_line(d: Dim, corners: bool, dtype: dt.DType) -> Node:
     """Even points from -1 to 1: the ends are points (one point alone is -1), or half a step beyond them."""
     k = apply("iota", shape=(d,), axis=0, dtype=dtype)
-    size = _size(d, k)
+    size = size_like(d, k)
     if corners:
         step = apply("div", scalar(2, k), with_scalar("max", with_scalar("sub", size, 1), 1))
         return with_scalar("add", apply("mul", k, step), -1)
@@ -153,7 +156,7 @@ def roi_align(c: Context, x: Node, rois: Node, batch: Node) -> Node:
     scale, offset = c.real("spatial_scale", 1.0), 0.5 if half else 0.0
     _, channels, height, width = x.type.shape
     edges = with_scalar("sub", with_scalar("mul", rois, scale), offset)
-    x0, y0, x1, y1 = (reshape(build.take(edges, 1, k, 1), (rois.type.shape[0],)) for k in range(4))
+    x0, y0, x1, y1 = (pick(edges, 1, k) for k in range(4))
     sides = [_Side.of(c, low, last, cells, ratio, half) for low, last, cells in ((y0, y1, high), (x0, x1, wide))]
     n, a, b = rois.type.shape[0], index.mul(high, sides[0].most), index.mul(wide, sides[1].most)
     grid_shape = (n, a, b)
@@ -226,7 +229,7 @@ def _bilinear(x: Node, which: Node, y: Node, x_: Node, height: Dim, width: Dim, 
     valid = full(True, dt.bool_, y.type.shape)
     taps = []
     for p, d in ((y, height), (x_, width)):
-        size = _size(d, p)
+        size = size_like(d, p)
         valid = apply("and", valid, apply("and", with_scalar("ge", p, -1), apply("le", p, size)))
         p = apply("min", with_scalar("max", p, 0), with_scalar("sub", size, 1))
         base = apply("floor", p)
@@ -242,7 +245,4 @@ def _bilinear(x: Node, which: Node, y: Node, x_: Node, height: Dim, width: Dim, 
         parts.append(apply("mul", near, broadcast(weight, near.type.shape, (0, 1, 2))))
     if apart:
         return build.concat([reshape(p, (*p.type.shape, 1)) for p in parts], 4)
-    total = parts[0]
-    for p in parts[1:]:
-        total = apply("add", total, p)
-    return total
+    return build.total(parts)

@@ -187,7 +187,7 @@ def _common_shape(c: Context, s: TensorList, but: int | None) -> tuple[Dim, ...]
     """The shape of the first tensor, which all must have, but along one axis."""
     c.require(with_scalar("gt", build.dimension(s.length, dt.i64), 0), "a sequence that is not empty")
     rank = _rank(c, s)
-    first = reshape(build.take(s.shapes, 0, 0, 1), (rank,))
+    first = build.pick(s.shapes, 0, 0)
     same = apply("eq", s.shapes, broadcast(first, s.shapes.type.shape, (1,)))
     if but is not None:
         same = apply("or", same, apply("eq", position(same.type.shape, 1), full(but, dt.i64, same.type.shape)))
@@ -198,7 +198,7 @@ def _common_shape(c: Context, s: TensorList, but: int | None) -> tuple[Dim, ...]
 def _joined_list(c: Context, s: TensorList, axis: int) -> Node:
     at = c.axis(axis, _rank(c, s))
     shape = _common_shape(c, s, at)
-    lengths = reshape(build.take(s.shapes, 1, at, 1), (s.length,))
+    lengths = build.pick(s.shapes, 1, at)
     size = c.size(apply("reduce", lengths, monoid="add", axes=(0,)), "the size of the result")
     outer, inner = index.product(shape[:at]), index.product(shape[at + 1 :])
     whole = (*shape[:at], size, *shape[at + 1 :])

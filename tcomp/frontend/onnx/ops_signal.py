@@ -65,7 +65,7 @@ def _along_data(c: Context, x: Node, length: Node | None, axis: Node) -> Node:
     named = apply("where", with_scalar("lt", named, 0), scalar(rank, named), named)  # stays out of range
     out = _dft(c, reshape(x, (*around_axis(c, sizes, named), parts)), length, 1)
     have = build.dimensions(sizes)
-    count = broadcast(build.dimension(out.type.shape[1], dt.i64), have.type.shape, ())
+    count = build.size_like(out.type.shape[1], have)
     result = c.sizes(apply("where", axis_flags(c, named, rank - 1), count, have), "the result's shape")
     return reshape(out, (*result, out.type.shape[-1]))
 
@@ -106,19 +106,15 @@ def _real_inverse(x: Node, at: int, size: Dim) -> Node:
     table = _table(_turns(size, -1)[:parts], (size, parts, 1), dt.f64)
     turned = apply("gather", table, _places(size, half, size), axis=0)
     k = position((half,), 0, dt.f64)
-    once = apply("or", with_scalar("eq", k, 0), apply("eq", with_scalar("mul", k, 2), _wide(size, k)))
-    factor = apply("div", apply("where", once, scalar(1, k), scalar(2, k)), _wide(size, k))
+    once = apply("or", with_scalar("eq", k, 0), apply("eq", with_scalar("mul", k, 2), build.size_like(size, k)))
+    factor = apply("div", apply("where", once, scalar(1, k), scalar(2, k)), build.size_like(size, k))
     return _product(x, at, cast(apply("mul", turned, broadcast(factor, turned.type.shape, (1,))), x.type.dtype))
-
-
-def _wide(d: Dim, like: Node) -> Node:
-    return broadcast(build.dimension(d, like.type.dtype), like.type.shape, ())
 
 
 def _turns(size: Dim, sign: int) -> tuple[Node, Node]:
     """Cosines and sines of one turn in `size` steps, in f64."""
     step = position((size,), 0, dt.f64)
-    angle = with_scalar("mul", apply("div", with_scalar("mul", step, 2 * pi), _wide(size, step)), sign)
+    angle = with_scalar("mul", apply("div", with_scalar("mul", step, 2 * pi), build.size_like(size, step)), sign)
     return apply("cos", angle), apply("sin", angle)
 
 
@@ -131,7 +127,7 @@ def _table(columns: Sequence[Node], shape: build.Shape, dtype: DType) -> Node:
 def _places(rows: Dim, columns: Dim, size: Dim) -> Node:
     """i64[rows, columns]: the product of both positions, as one of `size` steps of a turn."""
     product = apply("mul", position((rows, columns), 0), position((rows, columns), 1))
-    return apply("mod", product, _wide(size, product))
+    return apply("mod", product, build.size_like(size, product))
 
 
 def _product(x: Node, at: int, weights: Node) -> Node:
@@ -175,7 +171,7 @@ def _frames(x: Node, size: Dim, hop: Dim) -> Node:
     room = index.sub(x.type.shape[1], size)
     count = index.maximum(0, index.add(index.floordiv(room, hop), 1))
     first = position((count, size), 0)
-    places = apply("add", apply("mul", first, _wide(hop, first)), position((count, size), 1))
+    places = apply("add", apply("mul", first, build.size_like(hop, first)), position((count, size), 1))
     return apply("gather", x, places, axis=1)
 
 
@@ -202,7 +198,7 @@ def _mel_places(count: Dim, length: Node, rate: Node, *edges: Node) -> Node:
     number = index.add(count, 2)
     k = position((number,), 0, dt.f64)
     span = broadcast(apply("sub", last, first), k.type.shape, ())
-    points = apply("add", broadcast(first, k.type.shape, ()), apply("div", apply("mul", k, span), _wide(number, k)))
+    points = apply("add", broadcast(first, k.type.shape, ()), apply("div", apply("mul", k, span), build.size_like(number, k)))
     power = apply("pow", scalar(10, points), with_scalar("div", points, 2595))
     hertz = with_scalar("mul", with_scalar("sub", power, 1), 700)
     scaled = apply("mul", broadcast(with_scalar("add", length, 1), k.type.shape, ()), hertz)

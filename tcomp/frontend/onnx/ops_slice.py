@@ -141,9 +141,7 @@ def _known(c: Context, x: Node, k: int) -> Dim | None:
     return None if found is None else found.item()
 
 
-def _late_extent(
-    c: Context, d: Dim, start: Dim | None, end: Dim | None, step: int, late: tuple[Node, Node]
-) -> tuple[Dim, Dim]:
+def _late_extent(c: Context, d: Dim, start: Dim | None, end: Dim | None, step: int, late: tuple[Node, Node]) -> tuple[Dim, Dim]:
     """(first position, count) as `extent` says. late: their values, for what is data."""
     if step == 0:
         raise c.broken("a step of 0", "another")
@@ -266,21 +264,17 @@ def _pad_by_position(x: Node, low: Sequence[Dim], high: Sequence[Dim], mode: str
             continue
         d = x.type.shape[axis]
         p = position((index.add(index.add(d, a), b),), 0)
-        p = apply("sub", p, broadcast(build.dimension(a, dt.i64), p.type.shape, ()))
+        p = apply("sub", p, build.size_like(a, p))
         x = apply("gather", x, _source(p, d, mode), axis=axis)
     return x
 
 
 def _source(p: Node, d: Dim, mode: str) -> Node:
     """The position inside a dimension that position `p` around it stands for."""
-
-    def wide(v: Dim) -> Node:
-        return broadcast(build.dimension(v, dt.i64), p.type.shape, ())
-
     if mode == "edge":
-        return apply("min", build.with_scalar("max", p, 0), wide(index.sub(d, 1)))
+        return apply("min", build.with_scalar("max", p, 0), build.size_like(index.sub(d, 1), p))
     if mode == "wrap":
-        return apply("mod", p, wide(d))
-    period = wide(index.mul(2, index.sub(d, 1)))
+        return apply("mod", p, build.size_like(d, p))
+    period = build.size_like(index.mul(2, index.sub(d, 1)), p)
     q = apply("mod", p, period)
     return apply("min", q, apply("sub", period, q))

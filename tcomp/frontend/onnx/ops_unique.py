@@ -46,7 +46,7 @@ def runs_of(c: Context, rows: Node) -> Runs:
 
 def _by_column(rows: Node, column: Dim, order: Node) -> Node:
     """`order` sorted once more, by a column."""
-    keys = reshape(build.take(rows, 1, column, 1), rows.type.shape[:1])
+    keys = build.pick(rows, 1, column)
     again = apply("sort", apply("gather", keys, order, axis=0), axis=0, descending=False)
     return apply("gather", order, item(again, 1), axis=0)
 

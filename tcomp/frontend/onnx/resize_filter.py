@@ -26,7 +26,7 @@ from tcomp.ir.ops import apply, constant
 def inside(q: Node, size: Dim) -> Node:
     """Positions brought into the dimension, as integers."""
     at = cast(q, dt.i64)
-    last = broadcast(build.dimension(index.sub(size, 1), dt.i64), at.type.shape, ())
+    last = build.size_like(index.sub(size, 1), at)
     return apply("max", apply("min", at, last), scalar(0, at))
 
 
@@ -84,7 +84,7 @@ def _by_taps(c: Context, x: Node, w: Axis, options: Options, p: Node) -> Node:
     places = apply("add", first, position(shape, 1, dt.f64))
     counts = apply("lt", places, apply("ceil", apply("add", centre, reach)))
     if options.exclude:
-        size = broadcast(build.dimension(w.size, dt.f64), shape, ())
+        size = build.size_like(w.size, places)
         counts = apply("and", counts, apply("and", with_scalar("ge", places, 0), apply("lt", places, size)))
     distance = with_number("mul", apply("abs", apply("sub", places, centre)), scale)
     weights = apply("where", counts, _kernel_of(distance, options), scalar(0, distance))
