@@ -52,7 +52,7 @@ def _rotated(x: Node, bits: int) -> Node:
 
 NODES: Arithmetic[Node] = Arithmetic(lambda x, y: apply("add", x, y), lambda x, y: apply("xor", x, y), _rotated, scalar)
 ARRAYS: Arithmetic[np.ndarray] = Arithmetic(
-    np.add, np.bitwise_xor, lambda x, bits: x << np.uint32(bits) | x >> np.uint32(32 - bits), lambda n, _: np.uint32(n)
+    np.add, np.bitwise_xor, lambda x, bits: x << np.uint32(bits) | x >> np.uint32(32 - bits), lambda n, _: np.array(n, np.uint32)
 )
 
 
