@@ -15,25 +15,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import numpy as np
 
-from tcomp.ir import index
 from tcomp.ir.dtype import DType, from_numpy
 from tcomp.ir.graph import Func
-from tcomp.ir.index import INDEX, show
+from tcomp.ir.index import show
 from tcomp.ir.literals import INLINE, digest, show_array, show_float
 from tcomp.ir.module import Module
 from tcomp.ir.names import show_name
 from tcomp.ir.node import Node, walk
 from tcomp.ir.ops import Literal
 from tcomp.ir.print_tile import Line, kernel_lines, show_buffer, show_symbol
-from tcomp.ir.region import Region, deep_walk, regions
+from tcomp.ir.region import Region, deep_walk, regions, used_symbols
 from tcomp.ir.stmts import Alias, Allocate, Assert, Bind, Branch, Launch, Main, MainStmt, Repeat, Reserve, Swap, bodies
-from tcomp.ir.types import TupleType
 
 
 def print_module(module: Module) -> str:
@@ -188,24 +185,6 @@ def node_names(params: tuple[Node, ...], results: tuple[Node, ...]) -> dict[Node
 def graph_symbols(func: Func) -> list[Node]:
     """Every symbol of a function: of its parameters, then of its nodes' types and attributes."""
     return list(dict.fromkeys((*func.symbols(), *func.sizes)) | used_symbols(func.results))
-
-
-def used_symbols(roots: Iterable[Node]) -> dict[Node, None]:
-    """Every symbol in the types, attributes and regions of what `roots` need."""
-    found: dict[Node, None] = {}
-    for n in deep_walk(roots):
-        found.update(dict.fromkeys(s for r in regions(n).values() for s in r.sizes))
-        types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
-        found.update(dict.fromkeys(index.symbols(d for t in types for d in t.shape)))
-        found.update(dict.fromkeys(index.symbols(_dims(tuple(v for _, v in n.attrs)))))
-    return found
-
-
-def _dims(value: Any) -> list[Node]:
-    """The index expressions inside an attribute."""
-    if isinstance(value, tuple):
-        return [d for v in value for d in _dims(v)]
-    return [value] if isinstance(value, Node) and value.type is INDEX else []
 
 
 # --- main ----------------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tcomp.ir import index
+from tcomp.ir.index import INDEX
 from tcomp.ir.node import Node, node, rewrite, walk, with_operands
 from tcomp.ir.ops.movement import parameter
-from tcomp.ir.types import TensorType
+from tcomp.ir.types import TensorType, TupleType
 
 _REPEATABLE = frozenset(["broadcast", "iota", "dimension", "reshape"])  # over constants: cheaper made again than carried around
 
@@ -46,6 +48,18 @@ def regions(n: Node) -> dict[str, Region]:
     return {key: value for key, value in n.attrs if isinstance(value, Region)}
 
 
+def own_dims(n: Node) -> list[Node]:
+    """The index expressions in the type and the attributes of a node."""
+    types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
+    return [d for t in types for d in t.shape if isinstance(d, Node)] + _dims(tuple(v for _, v in n.attrs))
+
+
+def _dims(value: object) -> list[Node]:
+    if isinstance(value, tuple):
+        return [d for v in value for d in _dims(v)]
+    return [value] if isinstance(value, Node) and value.type is INDEX else []
+
+
 def with_regions(n: Node, operands: tuple[Node, ...], new: Mapping[str, Region]) -> Node:
     """`n` over other operands and with other regions, of the same types."""
     return node(n.op, operands, tuple((key, new.get(key, value)) for key, value in n.attrs), n.type)
@@ -63,6 +77,15 @@ def deep_walk(roots: Iterable[Node]) -> Iterator[Node]:
         if n not in seen:
             seen.add(n)
             yield n
+
+
+def used_symbols(roots: Iterable[Node]) -> dict[Node, None]:
+    """Every symbol in the types, attributes and regions of what `roots` need."""
+    found: dict[Node, None] = {}
+    for n in deep_walk(roots):
+        found.update(dict.fromkeys(s for r in regions(n).values() for s in r.sizes))
+        found.update(dict.fromkeys(index.symbols(own_dims(n))))
+    return found
 
 
 def local_sizes(roots: Iterable[Node]) -> dict[Node, None]:

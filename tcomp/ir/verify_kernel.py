@@ -91,7 +91,7 @@ class _Checker:
                 self.fault(k, f"the output `{b.name}` is never written")
 
     def phase(self, g: Grid, outer: _Scope) -> None:
-        scope = outer.inner(all(runs(0, a.extent) for a in g.axes))
+        scope = outer.inner(all(index.less(0, a.extent) != 0 for a in g.axes))
         for a in g.axes:
             self.name(g, a.var["name"])
             self.dims(g, scope, (a.extent,))
@@ -209,7 +209,7 @@ class _Checker:
         self.dims(s, scope, (s.lo, s.hi))
         self.name(s, s.var["name"])
         self.loop_variable(s, s.var, s.lo, s.hi, s.step)
-        inner = scope.inner(runs(s.lo, s.hi))
+        inner = scope.inner(index.less(s.lo, s.hi) != 0)
         inner.symbols[s.var["name"]] = s.var
         scope.written |= buffers_written(s.body)  # by an earlier iteration
         for c in s.carry:
@@ -312,12 +312,6 @@ class _Checker:
 
     def padding(self, owner: Any, e: Node, scope: _Scope) -> Padding:
         return Padding.of(e, scope.paddings)
-
-
-def runs(lo: Dim, hi: Dim) -> bool:
-    """Whether a loop may have an iteration."""
-    count = index.bounds(index.sub(hi, lo))[1]
-    return count is None or count > 0
 
 
 def fits(shape: tuple[Dim, ...], into: tuple[Dim, ...]) -> bool:

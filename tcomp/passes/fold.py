@@ -24,6 +24,7 @@ from tcomp.ir.node import Dim, Node, with_operands
 from tcomp.ir.ops import OPS, constant
 from tcomp.ir.ops.reduction import free_axes
 from tcomp.ir.ops.table import CONTROL, MOVEMENT, POINTWISE
+from tcomp.ir.region import own_dims
 from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.rebuild import rebuilt
 
@@ -173,11 +174,4 @@ def _number(d: Dim) -> int:
 
 def _is_sized(n: Node) -> bool:
     """Whether the node depends on no symbol, and its result is not too large to compute."""
-    types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
-    if any(not isinstance(d, int) for t in types for d in t.shape) or any(_has_symbol(v) for _, v in n.attrs):
-        return False
-    return n.op in _VIEWS or _bytes(n.type) <= (SMALL if n.op in _SLOW else LARGEST)
-
-
-def _has_symbol(value: Any) -> bool:
-    return any(map(_has_symbol, value)) if isinstance(value, tuple) else isinstance(value, Node)
+    return not own_dims(n) and (n.op in _VIEWS or _bytes(n.type) <= (SMALL if n.op in _SLOW else LARGEST))

@@ -29,6 +29,7 @@ from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS, having
 from tcomp.ir.types import TensorType, TupleType
 from tcomp.passes.cascade.cascade import Cascade
+from tcomp.passes.cascade.elements import is_pointwise
 from tcomp.passes.regroup import is_exact, real_dims
 
 MOVEMENTS = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "window", "stretch"})
@@ -67,11 +68,6 @@ class _Cluster:
     anchor_key: tuple[object, ...] = ()
     cascade: Cascade | None = None
     strata: frozenset[int] = frozenset()
-
-
-def is_pointwise(n: Node) -> bool:
-    """Whether an element of `n` is computed from the same element of its operands: a copy is, too."""
-    return OPS[n.op].kind == "pointwise" or n.op == "copy"
 
 
 def fuse(func: Func, cascades: Iterable[Cascade] = ()) -> tuple[Group, ...]:

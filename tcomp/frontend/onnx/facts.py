@@ -18,10 +18,10 @@ from tcomp.frontend.onnx.protos import MAX_BYTES
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import cast, reshape
-from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk, with_operands
 from tcomp.ir.ops import OPS, apply, constant
 from tcomp.ir.ops.table import CONTROL, MOVEMENT, POINTWISE
+from tcomp.ir.region import own_dims
 from tcomp.ir.types import TensorType
 
 FOLD_BYTES = 64 << 20  # of one folded constant
@@ -203,7 +203,7 @@ class Facts:
         """`n` as a constant, as a broadcast of one, or None (its value may be remembered all the same)."""
         if n.op in ("parameter", "dimension") or OPS[n.op].kind == CONTROL:
             return None
-        if _symbolic(n) or any(o not in self._arrays for o in n.operands):
+        if own_dims(n) or any(o not in self._arrays for o in n.operands):
             return None
         operands = [self._arrays[o] for o in n.operands]
         if operands and n.op != "broadcast" and _uniform(n, operands):
@@ -272,15 +272,6 @@ def _size(n: Node) -> float:
 
 def _small_integer(n: Node) -> bool:
     return isinstance(n.type, TensorType) and not n.type.dtype.is_float and _size(n) <= shapes.LIMIT
-
-
-def _symbolic(n: Node) -> bool:
-    """Whether a dimension or an attribute of `n` is symbolic."""
-    elements = n.type.elements if not isinstance(n.type, TensorType) else (n.type,)
-    values = [d for t in elements for d in t.shape]
-    for _, v in n.attrs:
-        values += v if isinstance(v, tuple) else (v,)
-    return any(isinstance(v, Node) and v.type is INDEX for v in values)
 
 
 def _first(x: np.ndarray) -> np.ndarray:

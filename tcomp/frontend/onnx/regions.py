@@ -16,14 +16,11 @@ from tcomp.frontend.onnx.registry import Context
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.graph import reshape
-from tcomp.ir.index import INDEX
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.ops import apply, item, parameter
 from tcomp.ir.ops.control import differing
 from tcomp.ir.ops.table import INDEXING, OPS
-from tcomp.ir.printer import used_symbols
-from tcomp.ir.region import canonical, is_known, regions
-from tcomp.ir.types import TupleType
+from tcomp.ir.region import canonical, is_known, own_dims, regions, used_symbols
 
 Found = Sequence[tuple[Node, Node]]  # sizes that are data: values and symbols, in the order in which they are known
 Body = Callable[[Node, tuple[Node, ...]], Sequence[Node]]
@@ -224,17 +221,9 @@ def _captures(results: Sequence[Node], inside: set[Node]) -> tuple[Node, ...]:
 
 def _mentions(n: Node, symbols: Collection[Node]) -> bool:
     """Whether the type, an attribute or a region of `n` contains one of the symbols."""
-    types = n.type.elements if isinstance(n.type, TupleType) else (n.type,)
-    dims = [d for t in types for d in t.shape] + _dims(tuple(v for _, v in n.attrs))
-    if any(s in symbols for s in index.symbols(dims)):
+    if any(s in symbols for s in index.symbols(own_dims(n))):
         return True
     return any(_mentions(inner, symbols) for r in regions(n).values() for inner in walk(r.results))
-
-
-def _dims(value: object) -> list[Dim]:
-    if isinstance(value, tuple):
-        return [d for v in value for d in _dims(v)]
-    return [value] if isinstance(value, Node) and value.type is INDEX else []
 
 
 def _may_fault(n: Node) -> bool:

@@ -12,6 +12,7 @@ Shape = tuple[Dim, ...]
 
 
 def is_pointwise(n: Node) -> bool:
+    """Whether an element of `n` is computed from the same element of its operands: a copy is, too."""
     return OPS[n.op].kind == "pointwise" or n.op == "copy"
 
 

@@ -148,12 +148,6 @@ class Kernelled:
         return Grid(tuple(grid), body)
 
 
-def _runs(lo: Dim, hi: Dim) -> bool:
-    """Whether a loop may have an iteration."""
-    count = index.bounds(index.sub(hi, lo))[1]
-    return count is None or count > 0
-
-
 def _uses(e: Node, axis: Dim) -> bool:
     return isinstance(axis, Node) and any(n is axis for n in walk([e]))
 
@@ -205,7 +199,7 @@ class _Block:
         values |= {a: (self.at[k], self.at[k]) for k in plan.batch if isinstance(a := plan.axes[k], Node)}
         state: Tiles | None = None
         found = pieces(plan.visited, values, plan.length, plan.choice.columns)
-        for k, piece in enumerate([p for p in found if _runs(p.lo, p.hi)] or found[-1:]):
+        for k, piece in enumerate([p for p in found if index.less(p.lo, p.hi) != 0] or found[-1:]):
             state = self.loop(piece.lo, piece.hi, "abc"[k], state, piece.masked)
         assert state is not None
         return state

@@ -18,9 +18,9 @@ from tcomp.ir.graph import Func
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.region import deep_walk, local_sizes
+from tcomp.ir.region import local_sizes, used_symbols
 from tcomp.ir.stmts import Allocate, Assert, Kernel, Main
-from tcomp.ir.types import Buffer, TensorType
+from tcomp.ir.types import Buffer
 from tcomp.schedule.lower.body import Body
 from tcomp.schedule.lower.legal import demands
 from tcomp.schedule.lower.nest import avoiding
@@ -30,17 +30,8 @@ from tcomp.schedule.lower.segments import segments
 def lower(module: Module, machine: Machine, reassociates: bool = True) -> Module:
     """The TILE module of a canonical GRAPH module. reassociates: whether dependent reductions may become one pass."""
     func = module.graph("`lower`")
-    with avoiding(_dimension_names(func)):
+    with avoiding({str(s["name"]) for s in used_symbols(func.results)}):  # dimensions, sizes that are data, turns of loops
         return _lowered(module, func, machine, reassociates)
-
-
-def _dimension_names(func: Func) -> set[str]:
-    """The names of all symbols of the program: dimensions, sizes that are data, turns of loops."""
-    names: set[str] = set()
-    for n in deep_walk(func.results):
-        dims = [*(n.type.shape if isinstance(n.type, TensorType) else ()), *(v for _, v in n.attrs if isinstance(v, Node))]
-        names |= {str(s["name"]) for s in index.symbols(dims)}
-    return names
 
 
 def _lowered(module: Module, func: Func, machine: Machine, reassociates: bool) -> Module:
@@ -151,4 +142,3 @@ class Program:
         """Note for the report how nodes of the graph were realised."""
         for n in nodes:
             self.realised.append((f"{n.op} {' '.join(map(str, self.func.locs.of(n)))}".strip(), how))
-
