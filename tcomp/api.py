@@ -7,6 +7,7 @@ code generator: imports stand inside the functions that need them.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tcomp.ir.module import Module
     from tcomp.ir.types import Sizes
 
+_ZIP = b"PK\x03\x04"  # how an archive begins, `.tcomp` files among them
+_KNOWN = {"precision": (None, "f32"), "fp": (None, "bitwise"), "device": (None,), "tune": (None, False)}  # values of options
 _EXTERNAL = b"location"  # the key under which an ONNX file names the files of its external data
 
 
@@ -34,15 +37,17 @@ def compile(
     target: str = "cpu",
     dims: Sizes | None = None,
     precision: str | None = None,
+    fp: str | None = None,
     use_cache: bool = True,
 ) -> Executable:
     """The executable of an ONNX model (path, bytes or ModelProto) or of a function with the specs of its arguments.
 
     dims: of a model's symbolic dimensions, by name: the size, or (least, most) or a range, which every call must keep to, or
     None: any size. target: `cpu`, or a named one such as `cpu:x86-64-v3`; a program for another machine can be saved and shown,
-    and a call raises TC0702. use_cache: look for the program on disk, and keep it there. Raises `Error`.
+    and a call raises TC0702. precision: of products, `f32` so far. fp: `bitwise` keeps the order of the text, where by default
+    sums and products may be rewritten. use_cache: look for the program on disk, and keep it there. Raises `Error`.
     """
-    artifact = artifact_of(source, specs, dims, Options(target=target, precision=precision), use_cache)
+    artifact = artifact_of(source, specs, dims, Options(target=target, precision=precision, fp=fp), use_cache)
     return link(artifact, elsewhere=True)
 
 
@@ -50,6 +55,8 @@ def compile(
 def artifact_of(source: Any, specs: tuple[Any, ...], dims: Sizes | None, options: Options, use_cache: bool = True) -> Artifact:
     """What `compile` links: code for the options' target, which need not be this machine."""
     check_options(options)
+    if not isinstance(dims, Mapping | None):
+        raise Error("TC0105", f"dims of type {type(dims).__name__}", "sizes by name: `dims={\"batch\": 8}`")
     known = None if callable(source) else _bytes_of(source)
     if known is None or not use_cache:
         return Compiler(use_cache).artifact(_func_of(source, specs, dims), options)
@@ -127,22 +134,27 @@ def link(artifact: Artifact, elsewhere: bool = False) -> Executable:
 
 
 def check_options(options: Options) -> None:
-    """TC0502 for a target, TC0105 for a precision or device that there is no code for."""
+    """TC0502 for a target, TC0105 for another option that there is no code for."""
     if not options.target.startswith("cpu"):
         raise Error("TC0502", f"the target `{options.target}`", "cpu, or a named CPU such as cpu:x86-64-v3")
-    asked = {"precision": options.precision not in (None, "f32"), "fp": options.fp not in (None, "bitwise")}
-    for name, refused in (*asked.items(), ("device", options.device is not None), ("tune", bool(options.tune))):
-        if refused:
-            raise Error("TC0105", f"{name}={getattr(options, name)!r} is not supported", f"no `{name}`")
+    for name, known in _KNOWN.items():
+        if (given := getattr(options, name)) not in known:
+            expected = " or ".join(f"{name}={v!r}" for v in known if v) or f"no `{name}`"
+            raise Error("TC0105", f"{name}={given!r} is not supported", expected)
 
 
 def _bytes_of(source: Any) -> bytes | None:
     """The bytes that say all about a model; None where they do not (external data, a ModelProto that cannot tell)."""
     if isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
         try:
-            source = Path(source).read_bytes()
+            source = Path(path).read_bytes()
         except OSError as e:
-            raise Error("TC0201", f"{os.fspath(source)}: {e.strerror}", "a readable ONNX file") from None
+            raise Error("TC0201", f"{path}: {e.strerror}", "a readable ONNX file") from None
+        if source.startswith(_ZIP):
+            raise Error("TC0201", f"{path} is an archive", "an ONNX file", hint="what `save` wrote is read by tcomp.load")
+    if not isinstance(source, bytes) and not hasattr(source, "SerializeToString"):
+        raise Error("TC0201", f"a model of type {type(source).__name__}", "a path, bytes, a ModelProto or a function")
     return source if isinstance(source, bytes) and _EXTERNAL not in source else None
 
 

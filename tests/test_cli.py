@@ -73,7 +73,8 @@ def test_module_entry():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["run"], ["run", "no-such-file.onnx"], ["compile", __file__], ["run", __file__, "--dim", "n=x"]]
+    "arguments", [["nonsense"], ["run"], ["run", "no-such-file.onnx"], ["compile", __file__], ["run", __file__, "--dim", "n=x"],
+                  ["run", __file__, "--dim", "n=1", "--dim", "n=2"]]
 )
 def test_usage_errors_are_2(arguments, capsys):
     assert invoke(arguments) == 2

@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from tables: errors.md, knobs.md, onnx.md, ops.md, passes.md.
+"""Write the pages of docs/ that are made from tables: errors.md, knobs.md, numpy.md, onnx.md, ops.md, passes.md.
 
     python tools/generate_docs.py            write them
     python tools/generate_docs.py --check    exit code 1 where one is not up to date
@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import numpy_page  # noqa: E402
 import onnx_page  # noqa: E402
 
 from tcomp import driver  # noqa: E402
@@ -146,7 +147,12 @@ def onnx() -> str:
     return onnx_page.page(table)
 
 
-PAGES: dict[str, Callable[[], str]] = {f"{make.__name__}.md": make for make in (errors, knobs, onnx, ops, passes)}
+def numpy() -> str:
+    """docs/numpy.md."""
+    return numpy_page.page()
+
+
+PAGES: dict[str, Callable[[], str]] = {f"{make.__name__}.md": make for make in (errors, knobs, numpy, onnx, ops, passes)}
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Size = int | tuple[int, int] | None  # fixed; promised to lie in a range, or open: one program for all sizes
 Command = Callable[..., Any]
 RANDOM = "random"  # the source of an input that has no file
-PRECISIONS = ("f32", "bf16x6", "bf16x3", "bf16")
+PRECISIONS = ("f32",)  # that there is code for
 
 _BOUNDS = re.compile(r"(\d+)\.\.(\d+)\Z")
 _SYMBOL = re.compile(r"[^\W\d]\w*\Z")
@@ -35,6 +35,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, texts: tuple[
         bounds = _BOUNDS.match(size)
         if not (name and found) or not (size.isdigit() or size == "?" or bounds):
             raise click.BadParameter(f"`{text}` is not NAME=8, NAME=1..64 or NAME=?")
+        if name in sizes:
+            raise click.BadParameter(f"`{name}` is given twice")
         sizes[name] = (int(bounds[1]), int(bounds[2])) if bounds else None if size == "?" else int(size)
     return sizes
 

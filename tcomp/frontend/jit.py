@@ -17,9 +17,9 @@ from tcomp import forks
 from tcomp.errors import Error
 from tcomp.frontend import pytree
 from tcomp.frontend.places import placed, user_traceback
-from tcomp.frontend.program import Abstract, Program, trace_flat
+from tcomp.frontend.program import Abstract, Program, signature_of, trace_flat
 from tcomp.frontend.pytree import LEAF, Tree
-from tcomp.frontend.signature import Call, Shapes, fits, generalised, signature_of, taken_apart
+from tcomp.frontend.signature import Call, Shapes, fits, generalised, taken_apart
 from tcomp.frontend.tracer import active
 from tcomp.ir.graph import Func
 
@@ -153,6 +153,10 @@ class Jit:
         dynamic: Mapping[str, Any] | None = None,
         compiler: Compiler | None = None,
     ) -> None:
+        if not callable(fn):
+            raise Error("TC0105", f"jit of an object of type {type(fn).__name__}", "a function of arrays")
+        if not isinstance(dynamic, Mapping | None):
+            raise Error("TC0105", f"dynamic={dynamic!r}", 'sizes by parameter: `{"x": "f32[n, 768]"}` or `{"x": {0: "n"}}`')
         functools.update_wrapper(self, fn)
         self.fn, self.options, self.compiler = fn, options, compiler
         self.dynamic = dict(dynamic or {})
@@ -227,7 +231,11 @@ class Jit:
         return lines
 
     def _taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        return taken_apart(self.signature.bind(*args, **kwargs), self.static, self.dynamic)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{self._name}: {e}") from None
+        return taken_apart(bound, self.static, self.dynamic)
 
     def _dispatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not kwargs and (result := self.at_hand(*args)) is not NotImplemented:
@@ -379,7 +387,10 @@ def jit(
 
     static_argnames: parameters whose values are compiled in. dynamic: sizes that vary, by parameter: `{"x": {0: "n"}}` or
     `{"x": "f32[n, 768]"}`; other sizes are compiled in for the first four signatures, then become symbolic too.
-    Works as a decorator with or without options, and on methods.
+    target: `cpu`, or a named one such as `cpu:x86-64-v3`. precision: of products, `f32` so far. fp: `bitwise` keeps the order of
+    the text, where by default sums and products may be rewritten. device and tune: nothing yet.
+    Works as a decorator with or without options, and on methods. Beside the call there are `lower(...)`, for the text of every
+    stage and an executable, and `programs()`, which says what was compiled for which sizes.
     """
     options = Options(target, device, precision, fp, tune)
     if fn is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,14 +64,29 @@ def abstract(leaf: Any) -> Abstract | None:
 
 def trace(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Program:
     """Run `fn` on traced stand-ins for its arguments (arrays, specs, scalars, containers of them; all else is static)."""
-    given = {f"x{k}": a for k, a in enumerate(args)} | (kwargs or {})
-    leaves, tree = pytree.flatten(given)
+    name, signature = getattr(fn, "__name__", "main"), signature_of(fn)
+    try:
+        given = signature.bind(*args, **(kwargs or {})).arguments
+    except TypeError as e:
+        expected = f"a spec or an array for each of {', '.join(signature.parameters)}"
+        raise Error("TC0105", f"the arguments of {name}: {e}", expected) from None
+    leaves, tree = pytree.flatten(dict(given))
     described = [abstract(leaf) for leaf in leaves]
 
     def call(values: dict[str, Any]) -> Any:
-        return fn(*(values[f"x{k}"] for k in range(len(args))), **{k: values[k] for k in kwargs or {}})
+        bound = inspect.BoundArguments(signature, {})
+        bound.arguments = {k: values[k] for k in given}
+        return fn(*bound.args, **bound.kwargs)
 
-    return trace_flat(call, getattr(fn, "__name__", "main"), tree, described, leaves)
+    return trace_flat(call, name, tree, described, leaves)
+
+
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """The signature of `fn`; any arguments where it has none."""
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        return inspect.signature(lambda *args, **kwargs: None)
 
 
 def trace_flat(

@@ -21,6 +21,7 @@ _REDUCTIONS = {
     "logical_and": "all",
     "logical_or": "any",
 }
+_ELSEWHERE = "docs/numpy.md lists them; what has no traced arrays among its arguments is left to NumPy"
 _ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
 
 
@@ -55,7 +56,7 @@ def _of_ufunc(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
     name = tables[method].get(ufunc.__name__) if method in tables else ufunc.__name__ if method in ("__call__", "outer") else None
     if name is None or name not in FUNCTIONS or getattr(np, ufunc.__name__, None) is not ufunc:
         shown = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        raise fault("TC0105", f"the ufunc `{shown}` on a traced array", "a function of tcomp.numpy")
+        raise fault("TC0105", f"the ufunc `{shown}` on a traced array", "a function of tcomp.numpy", _ELSEWHERE)
     return FUNCTIONS[name]
 
 
@@ -64,7 +65,7 @@ def call_function(func: Callable[..., Any], args: tuple[Any, ...], options: dict
     name = _name_of(func)
     if name is None:
         shown = f"{func.__module__}.{func.__name__}"
-        raise fault("TC0105", f"`{shown}` on a traced array", "a function of tcomp.numpy")
+        raise fault("TC0105", f"`{shown}` on a traced array", "a function of tcomp.numpy", _ELSEWHERE)
     if options.get("out") is not None:
         raise fault("TC0105", f"np.{name} with out=", "a new array as the result")
     mine = FUNCTIONS[name]

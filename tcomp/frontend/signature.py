@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,20 +38,12 @@ class Call:
         return [as_array(leaf, a) for leaf, a in zip(self.leaves, self.described) if a is not None]
 
 
-def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
-    """The signature of `fn`; any arguments where it has none."""
-    try:
-        return inspect.signature(fn)
-    except (TypeError, ValueError):
-        return inspect.signature(lambda *args, **kwargs: None)
-
-
 def taken_apart(bound: inspect.BoundArguments, static_names: frozenset[str], dynamic: Mapping[str, Any]) -> Call:
     """The call of bound arguments: static ones aside, the rest flattened and described."""
     arguments = bound.arguments
     statics = tuple((k, arguments[k]) for k in arguments if k in static_names)
     leaves, tree = pytree.flatten({k: v for k, v in arguments.items() if k not in static_names})
-    described = tuple(_describe(leaf) for leaf in leaves)
+    described = _described(tree, leaves)
     if dynamic:
         described = _declared(tree, described, dynamic)
     fixed = tuple(frozen(leaf) for leaf, a in zip(leaves, described) if a is None)
@@ -59,6 +51,17 @@ def taken_apart(bound: inspect.BoundArguments, static_names: frozenset[str], dyn
     key = (tree, tuple((k, frozen(v)) for k, v in statics), fixed, kinds)
     shapes = tuple(a.shape for a in described if a is not None)
     return Call(tree, tuple(leaves), described, statics, key, shapes)
+
+
+def _described(tree: Tree, leaves: Sequence[Any]) -> tuple[Abstract | None, ...]:
+    """What is known of each leaf. The error of one names it."""
+    out: list[Abstract | None] = []
+    for k, leaf in enumerate(leaves):
+        try:
+            out.append(_describe(leaf))
+        except Error as e:
+            raise Error(e.code, f"argument `{pytree.names(tree, '')[k]}`: {e.found}", e.expected, e.place, e.hint) from None
+    return tuple(out)
 
 
 def _describe(leaf: Any) -> Abstract | None:

@@ -35,7 +35,7 @@ class Spec:
 
 def spec(text: str) -> Spec:
     """The argument that `text` describes: `f32[n, 768]`, `i64[]`, `float32[batch=1..64, 3]`. TC0105 where it does not parse."""
-    found = _FORM.match(text)
+    found = _FORM.match(text) if isinstance(text, str) else None
     if found is None:
         raise Error("TC0105", f"the argument specification `{text}`", "a dtype and sizes, such as `f32[n, 768]`")
     name, inside = found.groups()

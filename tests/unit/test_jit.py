@@ -408,7 +408,7 @@ def test_specs():
     assert str(s) == "f32[batch, n, 3]"
     assert index.bounds(s.shape[0]) == (1, 64)
     assert spec("i64[]").shape == ()
-    for wrong in ("f32", "f32[-1]", "f99[2]", "f32[n m]"):
+    for wrong in ("f32", "f32[-1]", "f99[2]", "f32[n m]", 3, (3, 4)):
         with pytest.raises(Error):
             spec(wrong)
 
@@ -431,3 +431,31 @@ def test_pytrees_come_back():
     assert hash(tree) == hash(pytree.flatten(nest)[1])
     assert tree != pytree.flatten({**nest, "d": None})[1]
     assert pytree.names(tree, "") == ["a_0", "a_1_0", "b_left", "d_w", "d_b_0"]
+
+
+@pytest.mark.parametrize("dynamic", [True, "x", ["x"]])
+def test_declarations_that_are_no_table_are_refused(dynamic):
+    with pytest.raises(Error, match=r"TC0105.*dynamic="):
+        jit(lambda x: x, dynamic=dynamic)
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(Error, match="TC0105: jit of an object of type int"):
+        jit(3)
+
+
+def test_errors_name_the_argument(compiler):
+    def f(x, rest):
+        return x + rest["y"]
+
+    with pytest.raises(TypeError, match="f: missing a required argument: 'rest'"):
+        jit(f)(ones(2))
+    with pytest.raises(Error, match="TC0103: argument `rest_y`: dtype complex128") as e:
+        jit(f)(ones(2), {"y": ones(2, dtype=complex)})
+    assert __file__ in e.value.place
+
+
+def test_what_tcomp_has_not_is_refused_with_the_list(compiler):
+    for f in (np.linalg.inv, np.convolve, np.spacing):
+        with pytest.raises(Error, match=r"TC0105(?s:.)*docs/numpy\.md"):
+            jit(f)(*[ones(3, 3)] * (2 if f is np.convolve else 1))

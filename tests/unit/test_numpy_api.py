@@ -163,6 +163,14 @@ def test_numpys_own_function_on_traced_arrays(name):
     check(run(lambda *a: fn(np, *a), *arrays), want)
 
 
+@pytest.mark.parametrize("name", ["meshgrid", "broadcast_arrays", "unstack", "split", "array_split", "divmod"])
+def test_several_results_come_as_from_numpy(name):
+    more = {"split": (2,), "array_split": (2,), "divmod": (2,)}.get(name, ())
+    want = type(getattr(np, name)(A[0], *more))
+    assert type(run(lambda x: getattr(tnp, name)(x, *more), A[0])) is want
+    assert type(run(lambda x: getattr(np, name)(x, *more), A[0])) is want
+
+
 @pytest.mark.parametrize("name", STANDARD_ONLY)
 def test_function_of_the_standard(name):
     fn, reference, arrays = STANDARD_ONLY[name]

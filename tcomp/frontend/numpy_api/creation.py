@@ -158,7 +158,7 @@ def identity(n: Any, dtype: Any = None) -> Traced:
 
 
 @public("arrays")
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Traced]:
+def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Traced, ...]:
     """Coordinate matrices from coordinate vectors."""
     if indexing not in ("xy", "ij"):
         raise Error("TC0104", f"indexing={indexing!r}", "'xy' or 'ij'")
@@ -166,7 +166,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Traced]:
     n = len(lines)
     order = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else list(range(n))
     shape = tuple(lines[k].node.type.shape[0] for k in order)
-    return [Traced(apply("broadcast", v.node, shape=shape, axes=(order.index(k),))) for k, v in enumerate(lines)]
+    return tuple(Traced(apply("broadcast", v.node, shape=shape, axes=(order.index(k),))) for k, v in enumerate(lines))
 
 
 def _triangle(x: Any, k: int, keep: str) -> Traced:

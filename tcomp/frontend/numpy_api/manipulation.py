@@ -152,11 +152,11 @@ def broadcast_to(x: Any, /, shape: Any) -> Traced:
 
 
 @public("arrays")
-def broadcast_arrays(*arrays: Any) -> list[Traced]:
+def broadcast_arrays(*arrays: Any) -> tuple[Traced, ...]:
     """Arrays broadcast to their common shape."""
     nodes = [strong(a).node for a in arrays]
     shape = shapes.broadcast_shapes(n.type.shape for n in nodes)
-    return [Traced(broadcast_trailing(n, shape)) for n in nodes]
+    return tuple(Traced(broadcast_trailing(n, shape)) for n in nodes)
 
 
 @public()

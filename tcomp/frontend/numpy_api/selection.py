@@ -48,7 +48,9 @@ def _refused(name: str) -> None:
     public()(call)
 
 
-for _name in ("nonzero", "flatnonzero", "argwhere", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values"):
+_UNIQUE = ("unique", "unique_all", "unique_counts", "unique_inverse", "unique_values")
+SIZED_BY_VALUES = ("nonzero", "flatnonzero", "argwhere", *_UNIQUE)
+for _name in SIZED_BY_VALUES:
     _refused(_name)
 
 
