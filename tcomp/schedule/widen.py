@@ -12,14 +12,13 @@ Must leave alone what stays several passes: there 16 bits are half the bytes.
 from __future__ import annotations
 
 from tcomp.ir import dtype as dt
-from tcomp.ir.graph import Func, attributes, broadcast, cast
+from tcomp.ir.graph import Func, attributes, broadcast, cast, uniform
 from tcomp.ir.machine import Machine
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node, with_operands
 from tcomp.ir.ops import apply, constant
 from tcomp.ir.types import TensorType
 from tcomp.passes.cascade.cascade import find
-from tcomp.passes.cascade.elements import scalar_constant
 from tcomp.passes.fusion import VIRTUAL
 from tcomp.passes.rebuild import rebuilt
 from tcomp.schedule.analytic import why_apart
@@ -77,7 +76,7 @@ def _in_f32(x: Node) -> Node:
     """A value in f32, if it is a 16-bit float."""
     if x.type.dtype not in NARROW:
         return x
-    one = scalar_constant(x)
+    one = uniform(x)
     if one is None:
         return cast(x, dt.f32)
-    return broadcast(constant(one["value"].array.astype("float32").reshape(())), x.type.shape, ())
+    return broadcast(constant(one.astype("float32")), x.type.shape, ())

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tcomp.ir.dtype import bool_, f32, f64
-from tcomp.ir.graph import Func
+from tcomp.ir.graph import Func, uniform
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS
 from tcomp.ir.types import TensorType
@@ -29,7 +29,6 @@ from tcomp.passes.cascade.elements import (
     is_row_reshape,
     lead_axes,
     row_operand,
-    scalar_constant,
     streams_in_columns,
 )
 from tcomp.passes.cascade.expression import Step, factored, is_state, kinds, leaf, states, value_of, with_states
@@ -199,7 +198,7 @@ class _Search:
             if depends:
                 region.work.add(n)
             return n.operands
-        if n.type.shape == domain and scalar_constant(n) is None and n.op not in ("broadcast", "iota"):
+        if n.type.shape == domain and uniform(n) is None and n.op not in ("broadcast", "iota"):
             region.leaves.add(n)
         return ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcomp.ir import tile
+from tcomp.ir.graph import uniform
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import MONOIDS, OPS
 from tcomp.passes.cascade.expression import leaf, leaves
@@ -55,17 +56,10 @@ def streams_in_columns(n: Node, product: Node) -> bool:
     return axes <= {product.type.rank - 1}
 
 
-def scalar_constant(n: Node) -> Node | None:
-    """The constant of one element that `n` repeats."""
-    while n.op in ("broadcast", "reshape"):
-        n = n.operands[0]
-    return n if n.op == "constant" and n["value"].array.size == 1 else None
-
-
 def _inverse(n: Node) -> Node | None:
     """One over a constant, if it is a number that arithmetic can go on with."""
-    constant = scalar_constant(n)
-    value = None if constant is None or not n.type.dtype.is_float else float(constant["value"].array.reshape(()))
+    constant = uniform(n)
+    value = None if constant is None or not n.type.dtype.is_float else float(constant)
     return tile.full(1 / value, n.type.dtype) if value and 1e-30 < abs(value) < 1e30 else None
 
 
@@ -87,9 +81,9 @@ class Elements:
         return self._done[n]
 
     def _new(self, n: Node) -> Node:
-        constant = scalar_constant(n)
+        constant = uniform(n)
         if constant is not None:
-            return tile.full(constant["value"].array.reshape(()).item(), n.type.dtype)
+            return tile.full(constant.item(), n.type.dtype)
         row = row_operand(n)
         if row is not None and n.type.shape == self.domain:
             return self.of(row)

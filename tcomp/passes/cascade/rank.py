@@ -19,6 +19,7 @@ from typing import Any
 
 from tcomp.ir.node import Node
 from tcomp.passes.cascade.expression import is_streamed, kinds, value_of
+from tcomp.passes.primes import is_prime
 
 LIMIT = 6
 SIZE = 14
@@ -36,27 +37,6 @@ class Rank:
     witness: str = ""
 
 
-def _is_prime(n: int) -> bool:
-    """Miller-Rabin with bases that decide all n < 3.3e24."""
-    small = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
-    if any(n % s == 0 for s in small):
-        return n in small
-    d, r = n - 1, 0
-    while d % 2 == 0:
-        d, r = d // 2, r + 1
-    return all(_passes(pow(a, d, n), r, n) for a in small)
-
-
-def _passes(x: int, r: int, n: int) -> bool:
-    if x in (1, n - 1):
-        return True
-    for _ in range(r - 1):
-        x = x * x % n
-        if x == n - 1:
-            return True
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Field:
     """p, q primes, q divides p - 1; w of order q stands for e, v for e^i; i * i = -1."""
@@ -70,8 +50,8 @@ class Field:
 
 @cache
 def field() -> Field:
-    q = next(n for n in range(1 << 39, 1 << 40) if _is_prime(n))
-    p = next(n for n in range(4 * q + 1, 4 * q * 1000, 4 * q) if _is_prime(n))
+    q = next(n for n in range(1 << 39, 1 << 40) if is_prime(n))
+    p = next(n for n in range(4 * q + 1, 4 * q * 1000, 4 * q) if is_prime(n))
     w = pow(3, (p - 1) // q, p)
     roots = (pow(g, (p - 1) // 4, p) for g in range(2, 50))
     return Field(p, q, w, pow(w, 7919, p), next(r for r in roots if r * r % p == p - 1))

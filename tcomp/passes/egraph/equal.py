@@ -22,6 +22,7 @@ import numpy as np
 from tcomp.passes.egraph.evaluate import FLOATS, Domain, Named, align, normal, union_of
 from tcomp.passes.egraph.instances import leaf_values, value_of
 from tcomp.passes.egraph.terms import Row, Terms, size_of
+from tcomp.passes.primes import is_prime
 
 BITS = 61  # of the smallest prime
 TOLERANCE = 1e-7
@@ -122,33 +123,17 @@ def _below(t: Terms, roots: Sequence[int]) -> list[Row]:
 # --- finite fields ----------------------------------------------------------------------------------------
 
 
-def _is_prime(n: int) -> bool:
-    """Miller and Rabin, with bases that decide all n below 3.3e24 and err on none met above."""
-    if n < 2 or any(n % p == 0 for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)):
-        return n in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
-    d, s = n - 1, 0
-    while d % 2 == 0:
-        d, s = d // 2, s + 1
-    for a in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41):
-        x = pow(a, d, n)
-        if x in (1, n - 1):
-            continue
-        if not any((x := x * x % n) == n - 1 for _ in range(s - 1)):
-            return False
-    return True
-
-
 @cache
 def primes(levels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Primes p0, p1, .. of which each divides the one before less 1, and for each but the last an element of that order."""
     last = (1 << BITS) + 1
-    while not _is_prime(last):
+    while not is_prime(last):
         last += 2
     found = [last]
     orders: list[int] = []
     for _ in range(levels - 1):
         q, k = found[0], 2
-        while not _is_prime(k * q + 1):
+        while not is_prime(k * q + 1):
             k += 2
         p = k * q + 1
         w = next(w for g in range(2, 1000) if (w := pow(g, k, p)) != 1)

@@ -23,12 +23,12 @@ from tcomp.passes.names import loop_variable
 from tcomp.passes.tiles import swap
 from tcomp.schedule.analytic import choose_cascade
 from tcomp.schedule.lower.cascade_mask import pieces
-from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, row_position, stretched, whole_load
+from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, row_position
 from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, combined, finals, slot_type, slots, space_of
 from tcomp.schedule.lower.loops import finish
 from tcomp.schedule.lower.nest import counter
 from tcomp.schedule.lower.parts import Context, Lowered
-from tcomp.schedule.lower.tiling import Tiling, tiled
+from tcomp.schedule.lower.tiling import Tiling, stretched, tiled, whole
 
 PANEL = 2 * LANES
 _OUT = index.symbol("@out", 0, None)  # a column of a result
@@ -159,7 +159,7 @@ def _panel_store(
     values = plan.bound(at, 0, index.add(column, tile.axis(1, PANEL)))
     if isinstance(p.inner, Node):
         values[p.inner] = tile.axis(0, p.depth)
-    source = whole_load(as_tile(p.right, values, (p.depth, PANEL)), (p.depth, PANEL))
+    source = whole(as_tile(p.right, values, (p.depth, PANEL)), (p.depth, PANEL))
     left = index.minimum(PANEL, index.sub(end, column))
     window = tile.load(buffer, (*here, panel, tile.axis(0, p.depth), tile.axis(1, PANEL)), (p.depth, PANEL))
     return Store(window, tile.restrict(source, (None, (0, PANEL, None if left == PANEL else left))), By((LANES, LANES)))
@@ -236,7 +236,7 @@ class _Block:
         if isinstance(p.inner, Node):
             values[p.inner] = tile.axis(1, p.depth)
         extents = (self.rows, p.depth)
-        return whole_load(as_tile(p.left, values, extents, named), extents)
+        return whole(as_tile(p.left, values, extents, named), extents)
 
     def _inner_tiles(self, p: Product) -> dict[Node, Node]:
         """The products that a first factor is computed from, as tiles."""
@@ -254,7 +254,7 @@ class _Block:
                 for k, (a, d) in enumerate(((inner.inner, inner.depth), (p.inner, p.depth)))
                 if isinstance(a, Node)
             }
-            right = whole_load(as_tile(inner.right, values, (inner.depth, p.depth)), (inner.depth, p.depth))
+            right = whole(as_tile(inner.right, values, (inner.depth, p.depth)), (inner.depth, p.depth))
             product = tile.dot(left, right, tile.full(0, left.type.dtype), row.name)
             found[ref] = self._kept(inner.name, product, By(self.plan.choice.inner))
         return found
@@ -349,7 +349,7 @@ class _Columns:
         values = self.plan.bound(self.block.at, self.block.row, 0)
         if isinstance(p.inner, Node):
             values[p.inner] = index.add(k, tile.axis(1, part))
-        return whole_load(as_tile(p.left, values, (self.block.rows, part)), (self.block.rows, part))
+        return whole(as_tile(p.left, values, (self.block.rows, part)), (self.block.rows, part))
 
     def _packed(self, p: Product) -> Buffer | None:
         """The panels of the second factor for this block: those of the first phase, or made here."""
@@ -374,7 +374,7 @@ class _Columns:
             values = plan.bound(self.block.at, 0, index.add(self.j, tile.axis(1, self.columns)))
             if isinstance(p.inner, Node):
                 values[p.inner] = index.add(k, tile.axis(0, part))
-            return whole_load(as_tile(p.right, values, extents), extents)
+            return whole(as_tile(p.right, values, extents), extents)
         column = tile.axis(1, self.columns)
         used = [a for a in plan.batch if _uses(p.right, plan.axes[a])] if plan.choice.packing == "panels" else []
         if plan.choice.packing == "panels":
@@ -402,7 +402,7 @@ class _Columns:
         if isinstance(second.column, Node):
             values[second.column] = tile.axis(1, second.width)
         extents = (self.columns, second.width)
-        right = self._copied(f"second{k}{self.tag}", whole_load(as_tile(second.element, values, extents), extents))
+        right = self._copied(f"second{k}{self.tag}", whole(as_tile(second.element, values, extents), extents))
         row = self.plan.ctx.machine.intrinsic(stage.result.type.dtype)
         if alike:
             return tile.pointwise("add", corrected, self._column_sums(f"sums{k}_{i}", element, right, row.name))

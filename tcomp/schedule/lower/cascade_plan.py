@@ -22,7 +22,7 @@ from tcomp.schedule.choice import CascadeChoice
 from tcomp.schedule.lower.cascade_mask import Interval, arithmetic, interval, masks
 from tcomp.schedule.lower.parts import Context
 from tcomp.schedule.lower.reading import Reader, loads, reshaped
-from tcomp.schedule.lower.tiling import Tiling, domain_axes, tiled
+from tcomp.schedule.lower.tiling import Tiling, domain_axes, operand_axes, tiled
 from tcomp.schedule.space import CascadeProblem
 
 Extents = tuple[Dim, ...]
@@ -189,8 +189,8 @@ def _product(reader: Reader, p: Node, name: str, k: int | str, at: tuple[Dim, ..
     depth = a.type.shape[p["contract"][0][0]]
     inner: Dim = 0 if depth == 1 else _axis(f"@k{k}", depth)
     *lead, i, j = at
-    left = reader.read(a, _operand_axes(p, 0, tuple(lead), i, inner))
-    right = reader.read(b, _operand_axes(p, 1, tuple(lead), j, inner))
+    left = reader.read(a, operand_axes(p, 0, tuple(lead), i, inner))
+    right = reader.read(b, operand_axes(p, 1, tuple(lead), j, inner))
     return Product(name, left, right, inner, depth)
 
 
@@ -214,21 +214,13 @@ def _second(reader: Reader, s: Stage, axes: tuple[Dim, ...], k: int) -> Second:
     column: Dim = 0 if width == 1 else _axis(f"@e{k}", width)
     own, domain = n.operands[0].type.shape, streamed_operand(n).type.shape
     lead = axes[:-1] if own == domain else reshaped(own, domain, axes)[:-1]
-    element = reader.read(n.operands[1], _operand_axes(n, 1, lead[: len(n["batch"][0])], column, axes[-1]))
+    element = reader.read(n.operands[1], operand_axes(n, 1, lead[: len(n["batch"][0])], column, axes[-1]))
     return Second(lead, element, column, width)
 
 
 def _axis(name: str, extent: Dim) -> Node:
     hi = index.bounds(extent)[1]
     return index.symbol(name, 0, None if hi is None else max(0, hi - 1))
-
-
-def _operand_axes(n: Node, which: int, lead: tuple[Dim, ...], free: Dim, inner: Dim) -> tuple[Dim, ...]:
-    at: list[Dim] = [free] * n.operands[which].type.rank
-    for axis, p in zip(n["batch"][which], lead):
-        at[axis] = p
-    at[n["contract"][which][0]] = inner
-    return tuple(at)
 
 
 def _row_axis(cascade: Cascade, axes: tuple[Dim, ...], shared: list[Node]) -> int | None:
@@ -273,24 +265,3 @@ def contiguous(e: Node, along: Dim) -> bool:
 def as_tile(e: Node, values: Mapping[Node, Dim], extents: Extents, named: Mapping[Node, Node] | None = None) -> Node:
     """The tile of a scalar expression; `named`: the tiles that stand for its `ref`s."""
     return swap(tiled(e, Tiling(values, extents, {})), dict(named or {}))
-
-
-def whole_load(e: Node, extents: Extents) -> Node:
-    """`e` with the full extents, where it varies along fewer axes: a product needs its operands whole."""
-    if e.type.shape == extents:
-        return e
-    if e.op == "load":
-        w = tile.window(e)
-        return tile.load(w.buffer, w.positions, extents, None, w.other)
-    return stretched(e, extents)
-
-
-def stretched(e: Node, extents: Extents) -> Node:
-    """`e` with all extents, also where it does not vary."""
-    if e.type.shape == extents:
-        return e
-    zero: Dim = 0
-    for k, d in enumerate(extents):
-        zero = index.add(zero, tile.axis(k, d))
-    at = tile.position(zero, e.type.dtype, extents)
-    return tile.pointwise("where", tile.pointwise("ge", at, at), e, e)

@@ -21,7 +21,7 @@ from tcomp.schedule.lower.nest import blocks_of, counter, nest
 from tcomp.schedule.lower.packing import BLOCK, Source, pack_phase, packed, part_of, per_word, words_of
 from tcomp.schedule.lower.parts import Context, Lowered, with_workspace
 from tcomp.schedule.lower.reading import Reader
-from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, operand_axes, strides, tiled, whole
 from tcomp.schedule.space import Problem, row_of
 
 RESULT = "product"  # the name that an epilogue knows the contraction's element by
@@ -60,9 +60,9 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
     axes = domain_axes(dims)
     lead, (m, n, k) = axes[: len(axes) - 3], axes[-3:]
     reader = Reader(lambda x: ctx.in_memory(x) and x not in group.members)
-    left = reader.stored(a, _operand_axes(anchor, 0, lead, m, k))
+    left = reader.stored(a, operand_axes(anchor, 0, lead, m, k))
     packed_constant = b.op == "constant" and not batched and b["value"].array.size > 1
-    right = left if packed_constant else reader.stored(b, _operand_axes(anchor, 1, lead, n, k))
+    right = left if packed_constant else reader.stored(b, operand_axes(anchor, 1, lead, n, k))
     finals = epilogue_of(group, reader, axes[:-1])
     c = collapse(dims, [left, right, *finals], frozenset(range(len(dims))))
     problem = _problem(group, dims, right, packed_constant)
@@ -86,16 +86,6 @@ def lower_dot(name: str, group: Group, ctx: Context) -> Lowered:
         second = _expression_reader(plan, c.expressions[1])
     lowered = finish(name, reader, inputs, outputs, group.outputs, (*phases, product_phase(plan, second)), ctx)
     return with_workspace(lowered, *own)
-
-
-def _operand_axes(anchor: Node, which: int, lead: tuple[Dim, ...], free: Dim, k: Dim) -> tuple[Dim, ...]:
-    """The positions of an operand: its batch axis, its contracted axis, and the one that is left, in its own order."""
-    rank = anchor.operands[which].type.rank
-    at: list[Dim] = [free] * rank
-    for axis, p in zip(anchor["batch"][which], lead):
-        at[axis] = p
-    at[anchor["contract"][which][0]] = k
-    return tuple(at)
 
 
 def _problem(group: Group, dims: tuple[Dim, ...], right: Node, is_constant: bool) -> Problem:
@@ -196,14 +186,6 @@ def _expression_reader(plan: Plan, right: Node) -> RightReader:
     return lambda block, k, depth: source(block.batch, index.add(k, tile.axis(0, depth)), block.column, (depth, block.width))
 
 
-def _as_tile(e: Node, extents: tuple[Dim, ...]) -> Node:
-    """`e` with the full extents, where it varies along fewer axes: a product needs its operands whole."""
-    if e.type.shape == extents or e.op != "load":
-        return e
-    w = tile.window(e)
-    return tile.load(w.buffer, w.positions, extents, None, w.other)
-
-
 def product_phase(plan: Plan, right: RightReader) -> Grid:
     """The grid over blocks of rows and columns; in each, blocks of k."""
     *lead, m, n, _ = plan.dims
@@ -265,7 +247,7 @@ def _product(plan: Plan, right: RightReader, block: Block, part: tuple[Dim, Dim]
     """The product of one block over a part of k: where it starts, and its extent."""
     k, depth = part
     values = axis_values(plan.dims, (*block.batch, block.row, 0, index.add(k, tile.axis(1, depth))))
-    left = _as_tile(tiled(plan.left, Tiling(values, (block.rows, depth), {})), (block.rows, depth))
+    left = whole(tiled(plan.left, Tiling(values, (block.rows, depth), {})), (block.rows, depth))
     return tile.dot(left, right(block, k, depth), acc, plan.row.name, plan.choice.unroll)
 
 
@@ -334,6 +316,6 @@ def _source(plan: Plan, right: Node) -> Source:
     """Windows of the second operand as it lies."""
 
     def read(batch: tuple[Dim, ...], k: Dim, column: Dim, extents: tuple[Dim, Dim]) -> Node:
-        return _as_tile(tiled(right, Tiling(axis_values(plan.dims, (*batch, 0, column, k)), extents, {})), extents)
+        return whole(tiled(right, Tiling(axis_values(plan.dims, (*batch, 0, column, k)), extents, {})), extents)
 
     return read

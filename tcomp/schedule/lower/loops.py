@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tcomp.ir import dtype as dt
 from tcomp.ir import index, tile
 from tcomp.ir.dtype import accumulator
 from tcomp.ir.index import likely
@@ -20,7 +19,7 @@ from tcomp.schedule.lower.collapse import Collapsed, collapse
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, nest
 from tcomp.schedule.lower.parts import Context, Lowered, Parts, kernel_symbols, parts_of, with_workspace
 from tcomp.schedule.lower.reading import Reader, loads
-from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, strides, tiled
+from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, stretched, strides, tiled
 
 WIDE = 64  # lanes of the main loop over columns: four vectors hide the latency of an accumulator
 BLOCK = 8192  # elements of one block: about the work that hides the cost of claiming it
@@ -191,7 +190,7 @@ def _in_parts(row: _Row, c: Collapsed, outputs: dict[Node, Buffer], part: Parts)
         out: list[Stmt] = []
         for (what, name, n, _), e in zip(row.statements, c.expressions):
             if what == "reduce":
-                total = tile.reduce(n["monoid"], _stretched(tiled(e, t), part.length))
+                total = tile.reduce(n["monoid"], stretched(tiled(e, t), (part.length,)))
                 out.append(Let(own[name].name + "s", total))
                 out.append(Store(tile.load(own[name], (*at, part.var)), tile.ref(own[name].name + "s", total.type)))
         return tuple(out)
@@ -251,22 +250,13 @@ def _row_body(row: _Row, c: Collapsed, outputs: dict[Node, Buffer], at: tuple[Di
     out: list[Stmt] = []
     for (what, name, n, _), e in zip(row.statements, c.expressions):
         if what == "reduce":
-            out.append(Let(name, tile.reduce(n["monoid"], _stretched(tiled(e, full), columns))))
+            out.append(Let(name, tile.reduce(n["monoid"], stretched(tiled(e, full), (columns,)))))
         elif what == "keep":
             hi = index.bounds(columns)[1] or 0
             space = "stack" if hi * n.type.dtype.bytes <= ROW_ON_STACK else "scratch"
-            out.append(Let(name, _stretched(tiled(e, full), columns), space, by))
+            out.append(Let(name, stretched(tiled(e, full), (columns,)), space, by))
         elif n.type.shape == row.shape:
             out.append(Store(tile.load(outputs[n], (*at, lane), (columns,)), tiled(e, full), by))
         else:
             out.append(Store(tile.load(outputs[n], at), tiled(e, single)))
     return tuple(out)
-
-
-def _stretched(e: Node, columns: Dim) -> Node:
-    """`e` as a tile along the columns, also where it does not vary along them."""
-    if e.type.shape:
-        return e
-    zero = tile.position(tile.axis(0, columns), e.type.dtype if e.type.dtype.kind != "bool" else dt.i64, (columns,))
-    always = tile.pointwise("ge", zero, zero)
-    return tile.pointwise("where", always, e, e)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tcomp.ir import index, layout, tile
+from tcomp.ir.dtype import i64
 from tcomp.ir.index import INDEX, as_dim
 from tcomp.ir.node import Dim, Node, walk
 from tcomp.ir.types import TileType
@@ -30,6 +31,36 @@ def domain_axis(k: int, d: Dim) -> Node:
 def axis_values(shape: tuple[Dim, ...], at: Iterable[Dim]) -> dict[Node, Dim]:
     """What each axis of a domain is at `at`; axes of size 1 are no symbols."""
     return {a: p for a, p in zip(domain_axes(shape), at) if isinstance(a, Node)}
+
+
+def operand_axes(product: Node, which: int, lead: tuple[Dim, ...], free: Dim, inner: Dim) -> tuple[Dim, ...]:
+    """Positions in an operand of a product: of batch axes, the contracted axis, and the one that is left, in its own order."""
+    at: list[Dim] = [free] * product.operands[which].type.rank
+    for axis, p in zip(product["batch"][which], lead):
+        at[axis] = p
+    at[product["contract"][which][0]] = inner
+    return tuple(at)
+
+
+def whole(e: Node, extents: tuple[Dim, ...]) -> Node:
+    """`e` with the full extents, where it varies along fewer axes: a product needs its operands whole."""
+    if e.type.shape == extents:
+        return e
+    if e.op == "load":
+        w = tile.window(e)
+        return tile.load(w.buffer, w.positions, extents, None, w.other)
+    return stretched(e, extents)
+
+
+def stretched(e: Node, extents: tuple[Dim, ...]) -> Node:
+    """`e` with all extents, also where it does not vary."""
+    if e.type.shape == extents:
+        return e
+    zero: Dim = 0
+    for k, d in enumerate(extents):
+        zero = index.add(zero, tile.axis(k, d))
+    at = tile.position(zero, e.type.dtype if e.type.dtype.kind != "bool" else i64, extents)
+    return tile.pointwise("where", tile.pointwise("ge", at, at), e, e)
 
 
 @dataclass(frozen=True, slots=True)
