@@ -122,11 +122,19 @@ def thresholded_relu(c: Context, x: Node) -> Node:
 
 @_activation("Gelu", since=20)
 def gelu(c: Context, x: Node) -> Node:
-    if c.string("approximate", "none") == "tanh":
-        cube = with_scalar("mul", apply("mul", x, apply("mul", x, x)), 0.044715)
-        gate = apply("tanh", with_scalar("mul", apply("add", x, cube), math.sqrt(2 / math.pi)))
-    else:
-        gate = apply("erf", with_scalar("mul", x, math.sqrt(0.5)))
+    return fast_gelu_of(x) if c.string("approximate", "none") == "tanh" else gelu_of(x)
+
+
+def gelu_of(x: Node) -> Node:
+    """x times the normal distribution function of x."""
+    gate = apply("erf", with_scalar("mul", x, math.sqrt(0.5)))
+    return apply("mul", with_scalar("mul", x, 0.5), with_scalar("add", gate, 1))
+
+
+def fast_gelu_of(x: Node) -> Node:
+    """The approximation of `gelu_of` by a tangent."""
+    cube = with_scalar("mul", apply("mul", x, apply("mul", x, x)), 0.044715)
+    gate = apply("tanh", with_scalar("mul", apply("add", x, cube), math.sqrt(2 / math.pi)))
     return apply("mul", with_scalar("mul", x, 0.5), with_scalar("add", gate, 1))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tcomp.frontend.onnx import build
 from tcomp.frontend.onnx.build import channels_first, channels_last, with_scalar
-from tcomp.frontend.onnx.ops_activation import in_wide, softmax_of
+from tcomp.frontend.onnx.ops_activation import fast_gelu_of, gelu_of, in_wide, softmax_of
 from tcomp.frontend.onnx.ops_conv import convolution, with_bias
 from tcomp.frontend.onnx.ops_index import gather_nd
 from tcomp.frontend.onnx.ops_linear import gemm, matmul_of
@@ -25,19 +25,6 @@ from tcomp.ir.ops import apply
 operator("Trilu", domain=MICROSOFT)(trilu)
 operator("GatherND", domain=MICROSOFT)(gather_nd)
 operator("Pad", domain=MICROSOFT)(pad_operands)
-
-
-def gelu_of(x: Node) -> Node:
-    """x times the normal distribution function of x."""
-    gate = apply("erf", with_scalar("mul", x, math.sqrt(0.5)))
-    return apply("mul", with_scalar("mul", x, 0.5), with_scalar("add", gate, 1))
-
-
-def fast_gelu_of(x: Node) -> Node:
-    """The approximation of `gelu_of` by a tangent."""
-    cube = with_scalar("mul", apply("mul", x, apply("mul", x, x)), 0.044715)
-    gate = apply("tanh", with_scalar("mul", apply("add", x, cube), math.sqrt(2 / math.pi)))
-    return apply("mul", with_scalar("mul", x, 0.5), with_scalar("add", gate, 1))
 
 
 def silu_of(x: Node, factor: float = 1.0) -> Node:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import pick, take, with_scalar
-from tcomp.frontend.onnx.ops_activation import softmax_of
+from tcomp.frontend.onnx.ops_activation import fast_gelu_of, softmax_of
 from tcomp.frontend.onnx.ops_linear import dot
-from tcomp.frontend.onnx.ops_microsoft import fast_gelu_of, silu_of
+from tcomp.frontend.onnx.ops_microsoft import silu_of
 from tcomp.frontend.onnx.ops_microsoft_quant import repeated, unpacked
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
