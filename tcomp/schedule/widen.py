@@ -24,7 +24,7 @@ from tcomp.passes.rebuild import rebuilt
 from tcomp.schedule.analytic import why_apart
 from tcomp.schedule.lower.cascade_plan import plan_of, problem_of
 from tcomp.schedule.lower.cascade_report import cannot
-from tcomp.schedule.lower.parts import Context
+from tcomp.schedule.lower.lowered import Context
 
 NARROW = (dt.f16, dt.bf16)
 

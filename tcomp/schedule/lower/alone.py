@@ -12,8 +12,8 @@ from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.fusion import Group
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import BLOCK, WIDE, finish, output_buffer
+from tcomp.schedule.lower.lowered import Context, Lowered
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, nest
-from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader, linear
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled
 

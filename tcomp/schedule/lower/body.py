@@ -28,8 +28,8 @@ from tcomp.schedule.lower import alone, columns, contraction, convolution, loops
 from tcomp.schedule.lower.cascade import lower_cascade
 from tcomp.schedule.lower.cascade_report import chosen_cascades, note_kernel
 from tcomp.schedule.lower.legal import demands, require_known
+from tcomp.schedule.lower.lowered import Context, Lowered
 from tcomp.schedule.lower.own import with_own_memory
-from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.segments import Segment, segments
 
 if TYPE_CHECKING:

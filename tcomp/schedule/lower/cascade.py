@@ -26,8 +26,8 @@ from tcomp.schedule.lower.cascade_mask import pieces
 from tcomp.schedule.lower.cascade_plan import Plan, Product, as_tile, plan_of, problem_of, row_position
 from tcomp.schedule.lower.cascade_steps import Step, Tiles, carries, combined, finals, slot_type, slots, space_of
 from tcomp.schedule.lower.loops import finish
+from tcomp.schedule.lower.lowered import Context, Lowered
 from tcomp.schedule.lower.nest import counter
-from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.tiling import Tiling, stretched, tiled, whole
 
 PANEL = 2 * LANES

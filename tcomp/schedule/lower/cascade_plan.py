@@ -20,7 +20,7 @@ from tcomp.passes.cascade.elements import lead_axes
 from tcomp.passes.tiles import swap
 from tcomp.schedule.choice import CascadeChoice
 from tcomp.schedule.lower.cascade_mask import Interval, arithmetic, interval, masks
-from tcomp.schedule.lower.parts import Context
+from tcomp.schedule.lower.lowered import Context
 from tcomp.schedule.lower.reading import Reader, loads, reshaped
 from tcomp.schedule.lower.tiling import Tiling, domain_axes, operand_axes, tiled
 from tcomp.schedule.space import CascadeProblem

@@ -15,7 +15,7 @@ from tcomp.passes.cascade.expression import show
 from tcomp.passes.fusion import VIRTUAL, Group
 from tcomp.schedule.analytic import choose_cascade, why_apart
 from tcomp.schedule.lower.cascade_plan import Plan, plan_of, problem_of
-from tcomp.schedule.lower.parts import Context
+from tcomp.schedule.lower.lowered import Context
 
 if TYPE_CHECKING:
     from tcomp.schedule.lower.module import Program

@@ -13,8 +13,8 @@ from tcomp.ir import index, tile
 from tcomp.ir.node import Node
 from tcomp.ir.stmts import Check, For, Grid, GridAxis, Let, Store
 from tcomp.ir.types import Buffer, TileType
+from tcomp.schedule.lower.lowered import Context
 from tcomp.schedule.lower.nest import counter
-from tcomp.schedule.lower.parts import Context
 from tcomp.schedule.lower.reading import IndexCheck
 
 CHUNK = 4096

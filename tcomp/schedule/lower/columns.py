@@ -21,8 +21,9 @@ from tcomp.passes.fusion import Group
 from tcomp.passes.sums import TURNS, Sum, Turns, adding_loops, in_levels, rounds
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import BLOCK, finish, lane_width, mapped, output_buffer
+from tcomp.schedule.lower.lowered import Context, Lowered, with_workspace
 from tcomp.schedule.lower.nest import blocks_of, counter, nest
-from tcomp.schedule.lower.parts import Context, Lowered, Parts, parts_of, with_workspace
+from tcomp.schedule.lower.parts import Parts, parts_of
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled
 

@@ -17,9 +17,9 @@ from tcomp.schedule.analytic import choose_dot
 from tcomp.schedule.choice import DotChoice
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.loops import finish, output_buffer
+from tcomp.schedule.lower.lowered import Context, Lowered, with_workspace
 from tcomp.schedule.lower.nest import blocks_of, counter, nest
 from tcomp.schedule.lower.packing import BLOCK, Source, pack_phase, packed, part_of, per_word, words_of
-from tcomp.schedule.lower.parts import Context, Lowered, with_workspace
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, operand_axes, strides, tiled, whole
 from tcomp.schedule.space import Problem, row_of

@@ -34,9 +34,9 @@ from tcomp.schedule.lower.contraction import (
 )
 from tcomp.schedule.lower.depthwise import lower_depthwise
 from tcomp.schedule.lower.loops import finish, output_buffer
+from tcomp.schedule.lower.lowered import Context, Lowered, with_workspace
 from tcomp.schedule.lower.nest import counter, surely
 from tcomp.schedule.lower.packing import packed, per_word, words_of
-from tcomp.schedule.lower.parts import Context, Lowered, with_workspace
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes
 from tcomp.schedule.space import Problem, row_of

@@ -18,8 +18,8 @@ from tcomp.passes.fusion import Group
 from tcomp.schedule.lower.collapse import collapse
 from tcomp.schedule.lower.contraction import RESULT, epilogue_of, replaced
 from tcomp.schedule.lower.loops import BLOCK, finish, output_buffer
+from tcomp.schedule.lower.lowered import Context, Lowered
 from tcomp.schedule.lower.nest import blocks_of, nest
-from tcomp.schedule.lower.parts import Context, Lowered
 from tcomp.schedule.lower.reading import Reader
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, tiled
 

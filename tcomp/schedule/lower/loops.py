@@ -16,8 +16,9 @@ from tcomp.ir.types import Buffer, TileType
 from tcomp.passes.fusion import COSTLY, Group
 from tcomp.schedule.lower.checks import check_phases
 from tcomp.schedule.lower.collapse import Collapsed, collapse
+from tcomp.schedule.lower.lowered import Context, Lowered, kernel_symbols, with_workspace
 from tcomp.schedule.lower.nest import Axis, blocks_of, counter, nest
-from tcomp.schedule.lower.parts import Context, Lowered, Parts, kernel_symbols, parts_of, with_workspace
+from tcomp.schedule.lower.parts import Parts, parts_of
 from tcomp.schedule.lower.reading import Reader, loads
 from tcomp.schedule.lower.tiling import Tiling, axis_values, domain_axes, stretched, strides, tiled
 

@@ -1,44 +1,17 @@
-"""What a lowering function gives back, and what it is given."""
+"""Long reductions in parts: each is reduced by a block of its own, and a second phase combines what they found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tcomp.ir import index, tile
-from tcomp.ir.machine import Machine
+from tcomp.ir import index
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.stmts import Check, For, Grid, If, Kernel, deep, expressions
-from tcomp.ir.types import Buffer
+from tcomp.schedule.lower.lowered import Context
 from tcomp.schedule.lower.nest import counter
 
 PARTS = 4  # of a long reduction for each core, so that all end at about the same time
 LONG = 1 << 20  # elements from which a reduction is worth a second phase
 UNIT = 64  # a part's elements are a multiple of this: vectors end where parts do
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A kernel and the nodes whose buffers are its inputs and outputs, in order."""
-
-    kernel: Kernel
-    inputs: tuple[Node, ...]
-    outputs: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What lowering may ask: whether a node is in memory when the kernel starts, the machine, the number of a checked node."""
-
-    in_memory: Callable[[Node], bool]
-    machine: Machine
-    node_number: Callable[[Node], int]
-
-
-def with_workspace(lowered: Lowered, *buffers: Buffer) -> Lowered:
-    """The kernel with further buffers that its phases share."""
-    kernel = replace(lowered.kernel, workspace=(*lowered.kernel.workspace, *buffers))
-    return replace(lowered, kernel=kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +43,3 @@ def parts_of(extent: Dim, blocks: int, each: int, ctx: Context) -> Parts | None:
     size = -(-size // UNIT) * UNIT
     count = -(-extent // size)
     return Parts(count, size, extent, counter("part", count)) if count > 1 else None
-
-
-def kernel_symbols(phases: Iterable[Grid], buffers: Iterable[Buffer]) -> tuple[Node, ...]:
-    """The symbols that a kernel's text uses and does not bind: dimensions of the program."""
-    uses: list[Dim] = [d for b in buffers for d in b.shape]
-    bound: set[str] = set()
-    for phase in phases:
-        bound.update(str(a.var["name"]) for a in phase.axes)
-        uses += [a.extent for a in phase.axes]
-        for s in deep(phase.body):
-            uses += expressions(s)
-            match s:
-                case For():
-                    bound.add(str(s.var["name"]))
-                    uses += [s.lo, s.hi]
-                case If() | Check():
-                    uses.append(s.cond)
-    free = [n for n in index.symbols(uses) if not tile.is_axis(n) and n["name"] not in bound]
-    return tuple(sorted(free, key=lambda n: str(n["name"])))
