@@ -415,6 +415,13 @@ def test_doctor_says_what_fails(monkeypatch, tmp_path, capsys):
     assert {f["what"]: f["ok"] for f in json.loads(capsys.readouterr().out)}["cache folder"] is False
 
 
+def test_doctor_shows_an_error_without_a_place(monkeypatch, capsys):
+    monkeypatch.setenv("TCOMP_CHECK", "9")
+    assert invoke(["doctor", "--json"]) == 1
+    found = {f["what"]: f["found"] for f in json.loads(capsys.readouterr().out)}["a small program"]
+    assert found == "TC0002: TCOMP_CHECK=9\n  expected: a number from 0 to 3"
+
+
 def test_a_fault_of_tcomp_is_70_with_a_reproducer(model, monkeypatch, capsys):
     def broken(*arguments, **options):
         raise ZeroDivisionError("inside")

@@ -22,7 +22,8 @@ run at once. What has no such array among its arguments NumPy and Python do as a
   the error is TC0105; `where(mask, x, fill)` keeps the shape.
 * A value is not known while tracing: `if x.sum() > 0`, `float(x)`, `range(n)` of a traced n are TC0101. Shapes are known, and so
   are arguments that `static_argnames=` names.
-* `np.array([x, y])` and `np.asarray(x)` ask for elements: use those of `tcomp.numpy`, or `np.stack`.
+* `np.array([x, y])`, `np.asarray(x)` and `np.ascontiguousarray(x)` ask for elements: use those of `tcomp.numpy`, or `np.stack`.
+* Arrays that are not arguments (globals, attributes, defaults) are compiled in, with the elements that they have at that moment.
 
 Every other function is TC0105, at the user's line; compute what it gives before, and pass it in.
 

@@ -46,7 +46,7 @@ def parse_emit(context: click.Context, parameter: click.Parameter, texts: tuple[
 @click.command("compile", epilog=_EPILOG, short_help="Compile a model into one .tcomp file.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", metavar="OUT.tcomp", help="The artifact to write.")
-@click.option("--emit", multiple=True, metavar="LEVEL[=FILE]", callback=parse_emit, help=f"Text of a stage: {', '.join(LEVELS)}.")
+@click.option("--emit", multiple=True, metavar="LEVEL[=FILE]", callback=parse_emit, help=f"Text to read: {', '.join(LEVELS)}.")
 @click.option("--report", is_flag=True, help="Say what became of sizes and of algebra, and what memory a call takes.")
 @click.option("--measure", is_flag=True, help="With --report: compile without algebra too, and time both on the inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import click
 
 from tcomp.cli.console import print_json, print_table, show_seconds
+from tcomp.errors import Error
 
 _EPILOG = """\b
 Example:
@@ -126,6 +127,8 @@ def examine(what: str, check: Callable[[], tuple[str, bool | None]]) -> Finding:
     """The finding of a check; one that raises has failed, and its message is the finding."""
     try:
         return Finding(what, *check())
+    except Error as error:  # its place is in the command line, not in the user's source
+        return Finding(what, str(Error(error.code, error.found, error.expected, hint=error.hint)), False)
     except Exception as error:
         return Finding(what, f"{type(error).__name__}: {error}", False)
 

@@ -33,7 +33,10 @@ def dual(p: Public) -> Callable[..., Any]:
             return result
         if p.canonical is not None:
             args = p.canonical(*args, **kwargs)
-        bound = jitted().signature.bind(*args, **kwargs)
+        try:
+            bound = jitted().signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{p.name}: {e}") from None
         for name in p.arrays:
             if name in bound.arguments:
                 bound.arguments[name] = _operand(name, bound.arguments[name])

@@ -115,7 +115,8 @@ def _given(c: Cursor, found: _Reading, element: dt.DType, dims: tuple[int, ...])
     digest = c.token.text.removeprefix("sha256:")
     array = found.given.get(digest)
     if array is None or array.shape != dims or dt.from_numpy(array.dtype) != element:
-        c.fail("the constant with this digest beside the text (load_dump reads both)", f"no {element}{list(dims)} of this digest")
+        expected = "a .safetensors file beside the text that holds it: TCOMP_DUMP and `tcomp opt -o` write both"
+        c.fail(expected, f"no {element}{list(dims)} of this digest")
     c.at += 1
     return array
 

@@ -126,7 +126,7 @@ def _fault(artifact: Artifact, status: int, sizes: Mapping[str, int]) -> Error:
 
 
 class Report(dict[str, Any]):
-    """Plain JSON data about a compiled program, printed readably."""
+    """Plain JSON data about a compiled program, printed readably: a text that is empty is left out."""
 
     def __str__(self) -> str:
         return "\n".join(_report_lines(self, ""))
@@ -158,7 +158,7 @@ def _report_lines(data: Any, indent: str) -> list[str]:
     for key, value in data.items():
         if isinstance(value, dict | list | tuple) and value:
             lines += [f"{indent}{key}:", *_report_lines(value, indent + "  ")]
-        else:
+        elif value != "":
             lines.append(f"{indent}{key}: {value}")
     return lines
 

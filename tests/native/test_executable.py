@@ -346,7 +346,8 @@ def test_text_report_and_repr(exe):
 
 
 def test_report_prints_nested_data(exe):
-    nested = type(exe.report())({"ops": [["relu", "native"], ["gelu", "decomposed"]], "bytes": {"arena": 64}, "none": []})
+    data = {"ops": [["relu", "native"], ["gelu", "decomposed"]], "bytes": {"arena": 64}, "none": [], "note": ""}
+    nested = type(exe.report())(data)
     assert str(nested) == "ops:\n  relu  native\n  gelu  decomposed\nbytes:\n  arena: 64\nnone: []"
 
 

@@ -450,6 +450,8 @@ def test_errors_name_the_argument(compiler):
 
     with pytest.raises(TypeError, match="f: missing a required argument: 'rest'"):
         jit(f)(ones(2))
+    with pytest.raises(TypeError, match="sum: got an unexpected keyword argument 'axes'"):
+        tnp.sum(ones(2), axes=0)
     with pytest.raises(Error, match="TC0103: argument `rest_y`: dtype complex128") as e:
         jit(f)(ones(2), {"y": ones(2, dtype=complex)})
     assert __file__ in e.value.place
