@@ -2,8 +2,9 @@
 
 Pointwise work is streamed into what it reads or feeds: it costs arithmetic, no bytes, unless it makes more elements than it
 reads. What stays inside one pass of dependent reductions is never stored: no bytes either. Products and reductions cost the
-larger of arithmetic and bytes, and a step. What constants alone determine is computed once: nearly free. Costs are integers
-of `UNIT` seconds. What the text does not have costs a little more than what it has.
+larger of arithmetic and bytes, and a step; a sum of what a product over the same indices reads is taken in the same pass.
+What constants alone determine is computed once: nearly free. Costs are integers of `UNIT` seconds. What the text does not have
+costs a little more than what it has.
 """
 
 from __future__ import annotations
@@ -187,9 +188,12 @@ class Costs:
     streamed: frozenset[int] = frozenset()
     sizes: Sizes = field(init=False)
     _moved: dict[int, int] = field(init=False)
+    _read: frozenset[tuple[Any, int]] = field(init=False)  # (summed, class) of factors of products
 
     def __post_init__(self) -> None:
         self.sizes = Sizes(self.graph.sizes, self.rates)
+        products = (n for n in self.graph.nodes if n.op == "ein" and n.attrs[0] and len(set(n.kids)) == 2)
+        self._read = frozenset((n.attrs[0], x) for n in products for x in n.kids)
         self._moved = dict.fromkeys(self.streamed, 0) | {n.cls: 0 for n in self.graph.nodes if n.op == "const"}
         for n in self.graph.nodes:
             if n.op == "win":
@@ -214,6 +218,8 @@ class Costs:
     def _of(self, n: ENode) -> int:
         count = self.graph.elements(n.cls)
         match n.op:
+            case "ein" if len(n.kids) == 1 and (n.attrs[0], n.kids[0]) in self._read:
+                return self.rates.streamed(self.graph.elements(n.kids[0]))
             case "ein":
                 factors = sorted(map(self.factor, n.kids), key=lambda f: (sorted(f.names), f.weight, f.moved))
                 return self.sizes.contract(tuple(factors), frozenset(n.attrs[0]), n.cls not in self.streamed).cost

@@ -68,6 +68,7 @@ class _Encoder:
         self.axes: dict[Node, list[Axis]] = {}
         self.uses: dict[Node, list[list[tuple[Atom, Atom]]]] = {}
         self.windows: dict[Node, list[tuple[Atom, Atom, Atom]]] = {}  # of a conv: (h, p, r) for each spatial axis
+        self.shared: dict[tuple[Atom, Dim, int, int], tuple[Atom, Atom]] = {}  # p and r of equal windows of one axis
         self.terms = Terms()
         self.rows: dict[Node, int] = {}
         self.may_be_empty = False
@@ -155,18 +156,21 @@ class _Encoder:
         self.uses[n][1] += self.scopes.unify(x[-1], w[-2])
         self.windows[n] = []
         spatial: list[Axis] = []
-        sizes = zip(x[1:-1], w[:-2], n.operands[1].type.shape, n["strides"], n.type.shape[1:])
-        for axis, window, size, stride, count in sizes:
+        taps: list[Axis] = []
+        sizes = zip(x[1:-1], w[:-2], n.operands[1].type.shape, n["strides"], n["dilations"], n.type.shape[1:])
+        for axis, window, size, stride, dilation, count in sizes:
             if size == 1 and stride == 1:
                 spatial.append(axis)
                 continue
             h, r = flat(axis), flat(window)
             if len(h) != 1 or len(r) != 1 or count == 1:
                 raise Inexpressible("a window over several axes, or a single one")
-            p = Atom(count)
-            self.windows[n].append((h[0], p, r[0]))
+            p, tap = self.shared.setdefault((h[0], size, stride, dilation), (Atom(count), Atom(size)))
+            self.uses[n][1] += self.scopes.unify([tap], [r[0]])
+            self.windows[n].append((h[0], p, tap))
             spatial.append([p])
-        out = self._apart(n, [*x, *spatial, *w[:-1]], [w[-1]])
+            taps.append([tap])
+        out = self._apart(n, [*x, *spatial, *taps, *w[:-1]], [w[-1]])
         return [x[0], *spatial, *out]
 
     # --- names ---

@@ -1,8 +1,8 @@
 """Products of one operand with several others, merged into one: `x a, x b, x c` become parts of `x [a | b | c]`.
 
-One n-way pass over the frozen e-graph: as rewrite rules with two roots, merges feed on their own results and explode. What is
-added is only an alternative: extraction takes it when reading the operand once and running one step pays for joining the
-others.
+A sum of x alone is its product with a column of ones: `x a` and `sum x` become parts of `x [a | 1]`. One n-way pass over the
+frozen e-graph: as rewrite rules with two roots, merges feed on their own results and explode. What is added is only an
+alternative: extraction takes it when reading the operand once and running one step pays for joining the others.
 """
 
 from __future__ import annotations
@@ -29,18 +29,32 @@ class _Product:
 def merge(graph: Frozen) -> int:
     """Add merged products to `graph`; how many groups there were."""
     groups: dict[tuple[tuple[str, ...], int], dict[int, _Product]] = defaultdict(dict)
+    sums: dict[tuple[tuple[str, ...], int], int] = {}
     for n in graph.nodes:
         if n.op == "ein" and n.attrs[0] and len(n.kids) == 2 and n.kids[0] != n.kids[1]:
             for x, other in (n.kids, n.kids[::-1]):
                 if x not in graph.weights:
                     groups[n.attrs[0], x].setdefault(other, _product(graph, n, x, other))
+        elif n.op == "ein" and n.attrs[0] and len(n.kids) == 1:
+            sums[n.attrs[0], n.kids[0]] = n.cls
     added = 0
     fresh = 1 + max((n.cls for n in graph.nodes), default=0)
+    ones, fresh = _ones(graph, fresh) if sums.keys() & groups.keys() else (fresh, fresh)
     for (summed, x), products in groups.items():
-        for group in _mergeable(graph, list(products.values())):
+        for group in _mergeable(graph, list(products.values()), sums.get((summed, x)), ones):
             fresh = _add(graph, summed, x, group, fresh)
             added += 1
     return added
+
+
+def _ones(graph: Frozen, fresh: int) -> tuple[int, int]:
+    """The class of 1, which is added where there is none; the next free class."""
+    known = next((n.cls for n in graph.nodes if n.op == "const" and n.attrs == (1.0,)), None)
+    if known is not None:
+        return known, fresh
+    graph.nodes.append(ENode(fresh, "const", (1.0,), ()))
+    graph.weights.add(fresh)
+    return fresh, fresh + 1
 
 
 def _product(graph: Frozen, n: ENode, x: int, other: int) -> _Product:
@@ -49,15 +63,16 @@ def _product(graph: Frozen, n: ENode, x: int, other: int) -> _Product:
     return _Product(n.cls, other, tuple(sorted(names - common)), common)
 
 
-def _mergeable(graph: Frozen, products: list[_Product]) -> list[list[_Product]]:
-    """Groups whose other operands have the same indices in common with x, and some of their own."""
+def _mergeable(graph: Frozen, products: list[_Product], total: int | None, ones: int) -> list[list[_Product]]:
+    """Groups whose other operands have the same indices in common with x, and some of their own. total: the sum of x alone."""
     by: dict[tuple[Names, bool], list[_Product]] = defaultdict(list)
     seen: set[int] = set()
     for p in products:
         if p.own and p.cls not in seen:
             seen.add(p.cls)
             by[p.shared, p.other in graph.weights].append(p)
-    return [group[:MOST] for group in by.values() if len(group) > 1]
+    more = [] if total is None else [_Product(total, ones, (), EMPTY)]
+    return [merged for group in by.values() if len(merged := [*group[: MOST - 1], *more] if more else group[:MOST]) > 1]
 
 
 def _add(graph: Frozen, summed: tuple[str, ...], x: int, group: list[_Product], fresh: int) -> int:
@@ -69,7 +84,7 @@ def _add(graph: Frozen, summed: tuple[str, ...], x: int, group: list[_Product], 
         name = f"g{fresh}"
         graph.sizes[name] = elements(graph.sizes, own) + elements(graph.sizes, p.own)
         graph.nodes.append(ENode(fresh, "cat", (name, own, p.own), (joined, p.other)))
-        graph.free[fresh] = p.shared | {name}
+        graph.free[fresh] = group[0].shared | {name}
         if weight:
             graph.weights.add(fresh)
         steps.append((name, own, p.own))

@@ -120,7 +120,7 @@ def _window(part: list[Node], users: dict[Node, list[Node]], needed: set[Node]) 
 
 
 def may_match(terms: Terms, rules: Iterable[IndexRule]) -> bool:
-    """Whether the left side of some rule could match in a window as it is, or two products of one operand merge."""
+    """Whether the left side of some rule could match in a window as it is, or products and the sum of one operand merge."""
     below: dict[str, set[str]] = defaultdict(set)
     for op, _, kids in terms.rows:
         below[op] |= {terms.rows[k][0] for k in kids}
@@ -131,7 +131,7 @@ def may_match(terms: Terms, rules: Iterable[IndexRule]) -> bool:
 def _shares_operand(terms: Terms) -> bool:
     seen: dict[tuple[object, int], int] = {}
     for k, (op, attrs, kids) in enumerate(terms.rows):
-        for x in set(kids) if op == "ein" and attrs[0] and len(kids) == 2 else ():
+        for x in set(kids) if op == "ein" and attrs[0] and len(kids) <= 2 else ():
             if seen.setdefault((attrs, x), k) != k:
                 return True
     return False
