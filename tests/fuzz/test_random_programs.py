@@ -12,9 +12,7 @@ from tcomp.testing.generate import SIZES, generate
 PROGRAMS = 150
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
+pytestmark = pytest.mark.usefixtures("fast_code")
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))

@@ -19,10 +19,7 @@ from tcomp.runtime.executable import Executable
 from tcomp.schedule.lower import body
 from tcomp.testing.control import control_flow, inputs_of
 
-
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
+pytestmark = pytest.mark.usefixtures("fast_code")
 
 
 def compiled(func: Func, threads: int = 4) -> Executable:

@@ -12,9 +12,7 @@ from tcomp.passes.fusion import DEEPEST
 X = np.linspace(-2, 2, 5 * 33, dtype=np.float32).reshape(5, 33)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
+pytestmark = pytest.mark.usefixtures("fast_code")
 
 
 def chain(x, turns, step):

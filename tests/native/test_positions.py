@@ -54,9 +54,7 @@ def refused(program, *arrays):
     assert raised.value.code == "TC0604"
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
+pytestmark = pytest.mark.usefixtures("fast_code")
 
 
 x = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -26,9 +26,7 @@ KEYS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
+pytestmark = pytest.mark.usefixtures("fast_code")
 
 
 @pytest.mark.parametrize("descending", [False, True])

@@ -18,9 +18,7 @@ LINES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
+pytestmark = pytest.mark.usefixtures("fast_code")
 
 
 def best(k, largest):

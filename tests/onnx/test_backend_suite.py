@@ -9,11 +9,6 @@ from backend_suite import left_out, listed, suite
 AT_LEAST = {"node": 900, "pytorch-converted": 75, "pytorch-operator": 25}
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 @pytest.mark.parametrize("name", listed())
 def test_listed(name):
     suite()[name]()

@@ -1,7 +1,6 @@
 """NonMaxSuppression against onnxruntime: one compiled program for all numbers of boxes, limits and thresholds."""
 
 import numpy as np
-import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from test_control_operators import compare, model, value
@@ -9,11 +8,6 @@ from test_control_operators import compare, model, value
 import tcomp
 
 RNG = np.random.default_rng(5)
-
-
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
 
 
 def suppression(operands, constants=(), shape=("b", "c", "n"), **attributes):

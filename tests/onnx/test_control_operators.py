@@ -15,11 +15,6 @@ from tcomp.errors import Error
 RNG = np.random.default_rng(7)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def value(name, array_or_shape, kind=T.FLOAT):
     if isinstance(array_or_shape, np.ndarray):
         return h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(array_or_shape.dtype), array_or_shape.shape)

@@ -14,11 +14,6 @@ import tcomp
 VECTOR = ("?",)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 class Growing:
     """A model in the making: every value is a vector of floats."""
 

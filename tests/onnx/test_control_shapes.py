@@ -17,11 +17,6 @@ from tcomp.runtime import memory
 RNG = np.random.default_rng(11)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def floats(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 

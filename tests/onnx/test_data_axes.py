@@ -11,11 +11,6 @@ import tcomp
 RNG = np.random.default_rng(5)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def named(axes, rank):
     """The axes that are meant; None where they are not distinct axes."""
     found = [a % rank for a in axes if -rank <= a < rank]

@@ -10,11 +10,6 @@ import tcomp
 RNG = np.random.default_rng(9)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def program(dtype="float32", **attributes):
     node = h.make_node("Dropout", ["x", "ratio", "training"], ["y", "mask"], **attributes)
     inputs = {"x": (dtype, ["n", 8]), "ratio": ("float32", []), "training": ("bool", [])}

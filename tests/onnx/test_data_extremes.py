@@ -7,11 +7,6 @@ from data_support import agree, fails, program
 LEAST, MOST = -(2**63), 2**63 - 1
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def ranges(kind):
     return program("Range", {n: (kind, []) for n in "abs"}, {"y": kind})
 

@@ -1,18 +1,12 @@
 """Operators of com.microsoft whose sizes are data, against onnxruntime: one compiled program for all their values."""
 
 import numpy as np
-import pytest
 from onnx import helper as h
 from onnx_support import model, theirs
 
 import tcomp
 
 RNG = np.random.default_rng(4)
-
-
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
 
 
 def f32(*shape):

@@ -13,11 +13,6 @@ X = np.random.default_rng(2).standard_normal(12).astype(np.float32)
 ZERO = {"zero": np.array([0])}
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def body(nodes, inputs, outputs):
     first = [value("i", (), T.INT64), value("c", (), T.BOOL)]
     on = h.make_node("Identity", ["c"], ["on"])

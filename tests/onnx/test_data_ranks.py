@@ -26,11 +26,6 @@ NAMES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 @cache
 def cases():
     with warnings.catch_warnings():  # what the suite expects is computed when it is loaded, overflow and all

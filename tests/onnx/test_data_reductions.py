@@ -16,12 +16,6 @@ REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "Log
 CUBE = RNG.uniform(0.5, 1.5, (2, 3, 4)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-    monkeypatch.setenv("TCOMP_CACHE", "0")
-
-
 def reduction(op, count=1, shape=CUBE.shape, kind=T.FLOAT, **attributes):
     node = h.make_node(f"Reduce{op}", ["x", "axes"], ["y"], **attributes)
     m = model([node], [value("x", shape, kind), value("axes", (count,), T.INT64)], [value("y", None, kind)])

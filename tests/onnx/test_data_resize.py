@@ -16,12 +16,6 @@ SCALES = [(1, 1, 2, 3), (1, 1, 0.5, 0.61), (1, 1, 1, 1), (1, 1, 3.3, 0.12)]
 SIZES = [(1, 2, 14, 18), (1, 2, 3, 5), (1, 2, 7, 9), (1, 2, 1, 1)]
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-    monkeypatch.setenv("TCOMP_CACHE", "0")
-
-
 def resize(opset=19, by="scales", shape=IMAGE.shape, kind=T.FLOAT, rank=4, extra=(), **attributes):
     operands = ["x", "roi" if "roi" in extra else "", *(["scales"] if by == "scales" else ["", "sizes"])]
     node = h.make_node("Resize", operands, ["y"], **attributes)

@@ -13,12 +13,6 @@ from tcomp.errors import Error
 RNG = np.random.default_rng(19)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-    monkeypatch.setenv("TCOMP_CACHE", "0")
-
-
 def grid(r, corners, n="n", kind=T.FLOAT):
     node = h.make_node("AffineGrid", ["theta", "size"], ["y"], align_corners=corners)
     inputs = [value("theta", (n, r, r + 1), kind), value("size", (r + 2,), T.INT64)]

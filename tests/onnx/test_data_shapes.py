@@ -11,11 +11,6 @@ import tcomp
 RNG = np.random.default_rng(6)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def reshaped(x, shape, zero=False):
     """What ONNX means; None where it does not allow the shape."""
     if any(d == 0 and k >= x.ndim for k, d in enumerate(shape)) and not zero:

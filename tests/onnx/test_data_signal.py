@@ -13,12 +13,6 @@ RNG = np.random.default_rng(17)
 BLOCK = RNG.standard_normal((2, 6, 9, 2)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-    monkeypatch.setenv("TCOMP_CACHE", "0")
-
-
 def dft(shape, axis=True, length=True, **attributes):
     node = h.make_node("DFT", ["x", "length" if length else "", "axis" if axis else ""], ["y"], **attributes)
     given = [value(n, (), T.INT64) for n, there in (("length", length), ("axis", axis)) if there]

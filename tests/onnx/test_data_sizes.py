@@ -15,11 +15,6 @@ from tcomp.runtime import memory
 RNG = np.random.default_rng(3)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def test_positions_of_what_is_not_zero():
     nodes = [
         h.make_node("NonZero", ["x"], ["at"]),

@@ -11,11 +11,6 @@ ENDLESS = 2**63 - 1
 PAIR = ("int64", [2])
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def sliced(x, starts, ends, axes=(0, 1), steps=(1, 1)):
     """What ONNX means; None for axes or steps that it does not allow."""
     if not all(-x.ndim <= a < x.ndim for a in axes) or len({a % x.ndim for a in axes}) < len(axes) or 0 in steps:

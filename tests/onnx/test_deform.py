@@ -12,11 +12,6 @@ import tcomp
 RNG = np.random.default_rng(17)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def model(node, inputs, outputs, opset=22):
     return h.make_model(h.make_graph([node], "g", inputs, outputs), opset_imports=[h.make_opsetid("", opset)], ir_version=10)
 

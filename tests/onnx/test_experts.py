@@ -11,11 +11,6 @@ RNG = np.random.default_rng(23)
 TOKENS, HIDDEN, INNER, EXPERTS = 5, 16, 32, 4
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def f32(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 

@@ -12,11 +12,6 @@ import tcomp
 RNG = np.random.default_rng(13)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def det(shape, kind=T.FLOAT):
     return tcomp.compile(model([h.make_node("Det", ["x"], ["y"])], [value("x", shape, kind)], [value("y", None, kind)]))
 

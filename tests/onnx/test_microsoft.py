@@ -12,11 +12,6 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((2, 6, 16)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def f32(*shape):
     return RANDOM.standard_normal(shape).astype(np.float32)
 

@@ -12,11 +12,6 @@ import tcomp
 RNG = np.random.default_rng(31)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def f32(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 

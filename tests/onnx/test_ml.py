@@ -36,11 +36,6 @@ from tcomp.errors import Error
 RANDOM = np.random.default_rng(0)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def data(classes):
     """Features that f32 holds exactly, so that both sides compare the same numbers with thresholds."""
     x, y = make_classification(160, 10, n_informative=6, n_classes=classes, random_state=0)

@@ -1,17 +1,11 @@
 """Operators whose results' sizes are data, inside of branches and turns, against onnxruntime."""
 
 import numpy as np
-import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from test_control_operators import compare, model, value
 
 RNG = np.random.default_rng(53)
-
-
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
 
 
 def test_unique_elements_of_a_branch():

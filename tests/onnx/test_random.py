@@ -22,11 +22,6 @@ KNOWN = [  # counter, key, result: the answers that the authors publish for 20 r
 ]
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 @pytest.mark.parametrize("counter, key, answer", KNOWN)
 def test_the_published_answers(counter, key, answer):
     words = [np.array(w, np.uint32) for w in (*key, *counter)]

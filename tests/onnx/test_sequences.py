@@ -15,11 +15,6 @@ from tcomp.ir.parser import parse
 RNG = np.random.default_rng(21)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def floats(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 

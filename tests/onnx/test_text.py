@@ -16,11 +16,6 @@ POOL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def vectorizer(shape, kind=T.INT64, **attributes):
     chosen = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 3, "max_skip_count": 0} | POOL | attributes
     return model([h.make_node("TfIdfVectorizer", ["x"], ["y"], **chosen)], [value("x", shape, kind)], [value("y", None)])

@@ -14,11 +14,6 @@ RNG = np.random.default_rng(11)
 NAMES = ("y", "at", "back", "counts")
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def unique(shape, kind=T.FLOAT, **attributes):
     outputs = [value("y", None, kind), *(value(n, None, T.INT64) for n in NAMES[1:])]
     return model([h.make_node("Unique", ["x"], list(NAMES), **attributes)], [value("x", shape, kind)], outputs)

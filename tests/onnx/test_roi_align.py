@@ -9,11 +9,6 @@ from test_control_operators import compare, model, value
 RNG = np.random.default_rng(41)
 
 
-@pytest.fixture(autouse=True)
-def fast_code(monkeypatch):
-    monkeypatch.setenv("TCOMP_FAST", "1")
-
-
 def align(**attributes):
     node = h.make_node("RoiAlign", ["x", "rois", "batch"], ["y"], **{"output_height": 3, "output_width": 2} | attributes)
     inputs = [value("x", (2, 3, "h", "w")), value("rois", ("r", 4)), value("batch", ("r",), T.INT64)]
