@@ -14,6 +14,7 @@ trusting whoever made it, as with any shared library. A file must not change whi
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
@@ -49,12 +50,19 @@ def write(artifact: Artifact, path: str | Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` at the end: whoever opens `path` finds the old file or the whole new one."""
+    """A new file that takes the place of `path` at the end: whoever opens `path` finds the old file or the whole new one.
+
+    An OSError names `path`, not the file that is there meanwhile.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
             yield file
         os.replace(temporary, path)
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -127,6 +127,13 @@ def test_a_failed_write_leaves_the_old_file(whole, path):
     assert path.read_bytes() == before and os.listdir(path.parent) == ["m.tcomp"]
 
 
+@pytest.mark.parametrize(("where", "kind"), [("", IsADirectoryError), ("no/folder.tcomp", FileNotFoundError)])
+def test_a_place_that_cannot_be_written_is_named(whole, tmp_path, where, kind):
+    with pytest.raises(kind) as e:
+        write(whole, tmp_path / where)
+    assert e.value.filename == str(tmp_path / where) and list(tmp_path.iterdir()) == []
+
+
 def test_every_altered_byte_is_seen_or_means_nothing(whole, path):
     data = path.read_bytes()
     digest = whole.digest()
