@@ -86,10 +86,10 @@ def test_text_that_is_not_the_programs_is_not_compiled(tmp_path):
     path = tmp_path / "m.tcomp"
     tcomp.compile(lambda x: x * 2 + x.sum(), tcomp.spec("f32[40]")).save(path)
     whole = read(path)
-    write(replace(whole, inputs=(Port("x0", "f32", (4,)),)), path)  # the code would read past the end of what a caller gives
+    write(replace(whole, inputs=(Port("x", "f32", (4,)),)), path)  # the code would read past the end of what a caller gives
     with pytest.raises(Error, match=r"TC0701.*another program"):
         tcomp.load(path, native=False)
-    lie = whole.texts["tile"].replace("x0 : f32[40]", "x0 : f32[4]")
+    lie = whole.texts["tile"].replace("x : f32[40]", "x : f32[4]")
     assert lie != whole.texts["tile"]
     write(replace(whole, texts={**whole.texts, "tile": lie}), path)
     with pytest.raises(Error, match="TC0302"):
