@@ -42,9 +42,10 @@ _LOCAL = struct.Struct("<4s22xHH")  # of a local header: signature, lengths of n
 _BROKEN = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, struct.error, zipfile.BadZipFile)
 
 
-def write(artifact: Artifact, path: str | Path) -> None:
-    """Write the file at once; see `replacing`."""
+def write(artifact: Artifact, path: str | Path, key: str = "") -> None:
+    """Write the file at once; see `replacing`. key: what the file is kept for, its comment."""
     with replacing(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.comment = key.encode()
         _write_members(artifact, archive, file)
 
 
@@ -116,12 +117,13 @@ def _info(name: str) -> zipfile.ZipInfo:
     return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
 
 
-def read(path: str | Path) -> Artifact:
-    """The artifact in a file, its hashes verified; constants stay mapped from it. Raises TC0701."""
+def read(path: str | Path, key: str | None = None) -> Artifact:
+    """The artifact in a file, its hashes verified; constants stay mapped from it. Raises TC0701, also where a key is given
+    and the file is kept for another."""
     try:
         with open(path, "rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            members = _members(file, data)
+            members = _members(file, data, key)
     except (OSError, *_BROKEN) as error:
         raise _refusal(path, error) from error
     try:
@@ -134,10 +136,12 @@ def _refusal(path: str | Path, error: Exception) -> Error:
     return Error("TC0701", f"{path} is no artifact: {error or type(error).__name__}", "a file that `save` wrote")
 
 
-def _members(file: Any, data: memoryview) -> dict[str, memoryview]:
+def _members(file: Any, data: memoryview, key: str | None) -> dict[str, memoryview]:
     """The bytes of every member, where they lie in the file."""
     members: dict[str, memoryview] = {}
     with zipfile.ZipFile(file) as archive:
+        if key is not None and archive.comment != key.encode():
+            raise ValueError("it is kept for another program")
         for info in archive.infolist():
             if info.filename in members:
                 raise ValueError(f"there are two members {info.filename}")

@@ -1,11 +1,11 @@
 """The disk cache, in two levels: a program's text and options give its whole artifact, a kernel's text gives object code.
 
-    <folder>/artifacts/<key>.tcomp     <folder>/code/<key>.o (sha256 of the code, then the code)
+    <folder>/artifacts/<key>.tcomp     <folder>/code/<key>.o (sha256 of key and code, then the code)
 
 Keys are hashes of everything that the entry depends on, this compiler's own files included, so an entry never gets stale.
 Entries are written aside and renamed into place: readers find nothing or a whole entry, whoever else writes or dies. Each
-is verified when read; one that is broken is removed and counts as absent. The folder is the user's alone (0700): code in
-it is run. When the cache outgrows its limit, the entries that were not used for longest go.
+is verified when read; one that is broken, or was made for another key, is removed and counts as absent. The folder is the
+user's alone (0700): code in it is run. When the cache outgrows its limit, the entries that were not used for longest go.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Cache:
         if not _touch(path):
             return None
         try:
-            return artifact_file.read(path)
+            return artifact_file.read(path, key)
         except Error:
             _remove(path)
             return None
@@ -126,7 +126,7 @@ class Cache:
     def put_artifact(self, key: str, artifact: Artifact) -> None:
         """Keep an artifact."""
         path = self._path("artifacts", key)
-        self._put(path, lambda: artifact_file.write(artifact, path))
+        self._put(path, lambda: artifact_file.write(artifact, path, key))
 
     def code(self, key: str) -> bytes | None:
         """The object code of a key, or None."""
@@ -137,7 +137,7 @@ class Cache:
             data = path.read_bytes()
         except OSError:
             return None
-        if hashlib.sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
+        if _seal(key, data[_DIGEST:]) == data[:_DIGEST]:
             return data[_DIGEST:]
         _remove(path)
         return None
@@ -145,7 +145,7 @@ class Cache:
     def put_code(self, key: str, data: bytes) -> None:
         """Keep object code."""
         path = self._path("code", key)
-        self._put(path, lambda: _write_whole(path, hashlib.sha256(data).digest() + data))
+        self._put(path, lambda: _write_whole(path, _seal(key, data) + data))
 
     def _path(self, folder: str, key: str) -> Path:
         assert len(key) == 64 and key.isalnum(), f"{key!r} was not made by `key`"
@@ -176,6 +176,10 @@ class Cache:
             if path.suffix != ".tmp" or abandoned:
                 _remove(path)
                 total -= size
+
+
+def _seal(key: str, code: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + code).digest()
 
 
 def _make_private(path: Path) -> None:

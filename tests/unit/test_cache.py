@@ -81,6 +81,17 @@ def test_a_broken_entry_is_absent_and_replaced(cache, kind, damage):
     assert get(key("a")) is not None
 
 
+def test_an_entry_of_another_key_is_absent(cache):
+    for tag, name in enumerate("ab"):
+        cache.put_artifact(key(name), artifact(tag))
+        cache.put_code(key(name), name.encode() * 100)
+    for kind in ("artifacts", "code"):
+        one, other = files(cache, kind)
+        one.write_bytes(other.read_bytes())
+    assert [cache.artifact(key(name)) is None for name in "ab"].count(True) == 1
+    assert [cache.code(key(name)) is None for name in "ab"].count(True) == 1
+
+
 def nothing_to_read(path: Path, instead: str) -> None:
     path.unlink()
     match instead:
