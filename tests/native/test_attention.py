@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chains import entropy, maxsim, sampled, softmax, variance
 
 import tcomp
 import tcomp.numpy as xp
@@ -27,11 +28,6 @@ def fused(monkeypatch):
     return choice
 
 
-def softmax(x, n=xp):
-    e = n.exp(x - n.max(x, axis=-1, keepdims=True))
-    return e / n.sum(e, axis=-1, keepdims=True)
-
-
 def attention(q, k, v, n=xp):
     return n.matmul(softmax(n.matmul(q, n.permute_dims(k, (0, 2, 1))) * 0.3, n), v)
 
@@ -46,11 +42,6 @@ def cross_entropy(x, target, n=xp):
     return logsumexp(x, n) - n.sum(n.where(hit, x, n.zeros_like(x)), axis=-1)
 
 
-def variance(x, n=xp):
-    d = x - n.mean(x, axis=-1, keepdims=True)
-    return n.mean(d * d, axis=-1)
-
-
 def third_moment(x, n=xp):
     d = x - n.mean(x, axis=-1, keepdims=True)
     return n.sum(d * d * d, axis=-1) / n.sqrt(variance(x, n))
@@ -58,12 +49,6 @@ def third_moment(x, n=xp):
 
 def covariance(x, y, n=xp):
     return n.mean((x - n.mean(x, axis=-1, keepdims=True)) * (y - n.mean(y, axis=-1, keepdims=True)), axis=-1)
-
-
-def entropy(x, n=xp):
-    s = x - n.max(x, axis=-1, keepdims=True)
-    e = n.exp(s)
-    return n.log(n.sum(e, axis=-1)) - n.sum(e * s, axis=-1) / n.sum(e, axis=-1)
 
 
 def layernorm_product(x, g, w, n=xp):
@@ -83,14 +68,6 @@ def cosine(x, y, n=xp):
 def softmin_product(x, v, n=xp):
     e = n.exp(n.min(x, axis=-1, keepdims=True) - x)
     return n.matmul(e / n.sum(e, axis=-1, keepdims=True), v)
-
-
-def maxsim(q, docs, n=xp):
-    return n.sum(n.max(n.einsum("qd,nkd->nqk", q, docs), axis=-1), axis=-1)
-
-
-def sampled(h, w, noise, n=xp):
-    return n.argmax(n.matmul(h, w) + noise, axis=-1)
 
 
 def farthest(h, w, n=xp):

@@ -5,14 +5,10 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from chains import entropy, maxsim, sampled, softmax, variance
 
 import tcomp
 import tcomp.numpy as xp
-
-
-def softmax(x, n=xp):
-    e = n.exp(x - n.max(x, axis=-1, keepdims=True))
-    return e / n.sum(e, axis=-1, keepdims=True)
 
 
 def turned(x, n=xp):
@@ -62,17 +58,6 @@ def cross_entropy(x, target, n=xp):
     return logsumexp(x, n) - n.sum(n.where(hit, x, n.zeros_like(x)), axis=-1)
 
 
-def variance(x, n=xp):
-    d = x - n.mean(x, axis=-1, keepdims=True)
-    return n.mean(d * d, axis=-1)
-
-
-def entropy(x, n=xp):
-    s = x - n.max(x, axis=-1, keepdims=True)
-    e = n.exp(s)
-    return n.log(n.sum(e, axis=-1)) - n.sum(e * s, axis=-1) / n.sum(e, axis=-1)
-
-
 def layernorm(x, g, n=xp):
     d = x - n.mean(x, axis=-1, keepdims=True)
     return d / n.sqrt(n.mean(d * d, axis=-1, keepdims=True) + 1e-5) * g
@@ -80,14 +65,6 @@ def layernorm(x, g, n=xp):
 
 def rmsnorm(x, g, n=xp):
     return x / n.sqrt(n.mean(x * x, axis=-1, keepdims=True) + 1e-6) * g
-
-
-def maxsim(q, docs, n=xp):
-    return n.sum(n.max(n.einsum("qd,nkd->nqk", q, docs), axis=-1), axis=-1)
-
-
-def sampled(h, w, noise, n=xp):
-    return n.argmax(n.matmul(h, w) + noise, axis=-1)
 
 
 def nearest(x, c, n=xp):
