@@ -147,7 +147,10 @@ def test_errors_in_subgraphs_give_the_path():
 
 
 def test_malformed_nodes():
-    assert message([node("Relu", ["nothing"], ["y"])]).code == "TC0203"
+    reader = message([node("Relu", ["nothing"], ["y"], name="late")])
+    assert (reader.code, reader.place) == ("TC0203", "node 'late' (Relu) of graph 'g'") and "'nothing'" in reader.found
+    nobody = message([node("Relu", ["x"], ["z"])])
+    assert (nobody.code, nobody.place) == ("TC0203", "an output of graph 'g'") and "'y'" in nobody.found
     assert message([node("Relu", [], ["y"])]).code == "TC0203"
     assert message([node("Transpose", ["x"], ["y"], perm=[0, 0])]).code == "TC0203"
     assert message([node("Transpose", ["x"], ["y"], perm=1.5)]).code == "TC0203"

@@ -84,13 +84,14 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     attributes: Mapping[str, Any] | None = None  # of the call, in a function body
 
-    def find(self, name: str) -> Value:
+    def find(self, name: str, place: str = "") -> Value:
+        """The value of a name. TC0203 at `place`, that of the reader, where there is none."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.outer
-        raise Error("TC0203", f"reads '{name}', which nothing before it gives", "nodes in topological order", self.path)
+        raise Error("TC0203", f"'{name}' is read, and nothing before gives it", "nodes in topological order", place)
 
 
 class Importer:
@@ -224,7 +225,7 @@ class Importer:
             self.body(graph.node, scope)
         finally:
             noted.branches -= 1
-        return [scope.find(text(o.name)) for o in graph.output]
+        return [scope.find(text(o.name), f"an output of graph '{scope.path}'") for o in graph.output]
 
     def enter(self, graph: Any, scope: Scope) -> None:
         """Name the initializers of a graph."""

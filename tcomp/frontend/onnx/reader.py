@@ -20,7 +20,7 @@ import numpy as np
 from tcomp.errors import Error
 from tcomp.frontend.meetings import Meetings, noting
 from tcomp.frontend.onnx import protos, regions, schemas
-from tcomp.frontend.onnx.build import Equal
+from tcomp.frontend.onnx.build import Equal, is_unsure
 from tcomp.frontend.onnx.facts import Facts, Frozen
 from tcomp.frontend.onnx.importer import Importer, Scope
 from tcomp.frontend.onnx.ports import input_of, output_of
@@ -96,7 +96,7 @@ class _Model:
                 with noting(noted):
                     return replace(self._attempt(), account=self.symbols.account(), promised=self.symbols.promised())
             except Equal as found:
-                if any(str(s["name"]).startswith("data__") for s in index.symbols([found.symbol, found.other])):
+                if is_unsure(found.symbol, found.other):
                     raise Error("TC0202", f"a model that only works where {found} is not supported: the data decides") from found
                 self.symbols.fix(found)
             except Frozen as found:
@@ -121,7 +121,7 @@ class _Model:
             importer.facts.settle(p)
         scope.values.update((text(p.name), value) for p, (_, value, _) in zip(self.inputs, read))
         importer.body(self.graph.node, scope)
-        written = [output_of(o, scope.find(text(o.name))) for o in self.graph.output]
+        written = [output_of(o, scope.find(text(o.name), f"an output of graph '{scope.path}'")) for o in self.graph.output]
         results = tuple(importer.facts.settle(r) for found, _, _ in written for r in found)
         names = tuple(n for _, found, _ in written for n in found)
         func = Func(name if not name[0].isdigit() else f"_{name}", params, results, names, importer.locs, defaults)
