@@ -17,7 +17,6 @@ from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import full, reshape
 from tcomp.ir.node import Dim, Node
-from tcomp.ir.ops import apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +216,3 @@ def towards(start: Value, found: Value) -> Value:
 
 def _inner(start: Value, found: Value) -> Value:
     return start if found is None else towards(start, found)
-
-
-def reordered(x: Node, places: Node) -> Node:
-    """The elements of a vector at i64 places that are in range."""
-    return apply("gather", x, places, axis=0)

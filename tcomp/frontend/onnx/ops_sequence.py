@@ -48,7 +48,7 @@ def sequence_at(c: Context, s: Sequence, place: Node) -> tuple[Value, ...]:
         raise c.unsupported("a place that is not known in a sequence of tensors of different ranks")
     found = _as_list(c, s)
     at = _place(c, found, place, 0)
-    start, shape = c.size(_pick(_starts(found), at), "where a tensor begins"), _shape_at(c, found, at)
+    start, shape = c.size(_found_at(_starts(found), at), "where a tensor begins"), _shape_at(c, found, at)
     return (reshape(build.take(found.data, 0, start, index.product(shape)), shape),)
 
 
@@ -132,18 +132,19 @@ def _sums(lengths: Node) -> Node:
     return build.concat([full(0, dt.i64, (1,)), up_to], 0)
 
 
-def _pick(vector: Node, at: Node) -> Node:
-    return apply("gather", vector, at, axis=0)
+def _found_at(x: Node, places: Node) -> Node:
+    """The elements of a vector, or the rows of a table, at i64 places that are in range."""
+    return apply("gather", x, places, axis=0)
 
 
 def _shape_at(c: Context, s: TensorList, at: Node) -> tuple[Dim, ...]:
-    return c.sizes(_pick(s.shapes, at), "the shape of a tensor") if _rank(c, s) else ()
+    return c.sizes(_found_at(s.shapes, at), "the shape of a tensor") if _rank(c, s) else ()
 
 
 def _cut(c: Context, s: TensorList, at: Node, left_out: int) -> tuple[tuple[Node, Node], tuple[Node, Node]]:
     """The data and shapes of the tensors before a place, and of those behind it, from `left_out` tensors on."""
     k, starts = c.size(at, "a place in a sequence"), _starts(s)
-    first, last = (c.size(_pick(starts, with_scalar("add", at, n)), "where a tensor begins") for n in (0, left_out))
+    first, last = (c.size(_found_at(starts, with_scalar("add", at, n)), "where a tensor begins") for n in (0, left_out))
     before, after = [], []
     for x, end, on in ((s.data, first, last), (s.shapes, k, index.add(k, left_out))):
         before.append(build.take(x, 0, 0, end))
@@ -206,14 +207,14 @@ def _joined_list(c: Context, s: TensorList, axis: int) -> Node:
         return reshape(s.data, whole)
     box = (outer, size, inner)
     piece, starts = _piece_of(lengths, size), _sums(lengths)
-    begin, length = (_pick(v, piece) for v in (starts, lengths))
+    begin, length = (_found_at(v, piece) for v in (starts, lengths))
     row, o, k = position((size,), 0), position(box, 0), position(box, 2)
     per = build.dimension(inner, dt.i64)
     base = _times(begin, index.mul(outer, inner))
     inside = build.pointwise("mul", apply("sub", row, begin), per)
     step = build.pointwise("mul", length, per)
     places = apply("add", broadcast(apply("add", base, inside), box, (1,)), apply("mul", o, broadcast(step, box, (1,))))
-    return reshape(containers.reordered(s.data, apply("add", places, k)), whole)
+    return reshape(_found_at(s.data, apply("add", places, k)), whole)
 
 
 def _times(x: Node, d: Dim) -> Node:
@@ -284,12 +285,12 @@ def _pieces_data(c: Context, x: Node, axis: int, lengths: Node) -> Node:
     block, total = index.mul(outer, inner), index.product(shape)
     q = position((total,), 0)
     piece = _piece_of(_times(lengths, block), total)
-    begin, length = (_pick(v, piece) for v in (_sums(lengths), lengths))
+    begin, length = (_found_at(v, piece) for v in (_sums(lengths), lengths))
     local = apply("sub", q, _times(begin, block))
     row = _times(length, inner)
     o, rest = (apply(op, local, row) for op in ("quotient", "rem"))
     places = apply("add", apply("add", _times(o, index.mul(size, inner)), _times(begin, inner)), rest)
-    return containers.reordered(containers.flat(x), places)
+    return _found_at(containers.flat(x), places)
 
 
 # --- optionals -----------------------------------------------------------------------------------------
