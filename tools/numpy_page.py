@@ -27,6 +27,14 @@ run at once. What has no such array among its arguments NumPy and Python do as a
 
 Every other function is TC0105, at the user's line; compute what it gives before, and pass it in.
 
+**Arguments and results** are arrays and scalars, in any nest of tuples, named tuples, lists, dicts and dataclasses, and None. A
+Python number is a value of the call (of weak dtype); a text, dtype or slice is compiled in. Torch tensors in a CPU's memory give
+torch tensors; what else shows itself by DLPack or `__array__` is read, and the results are NumPy arrays.
+
+**Sizes**: `jit` compiles for each of the first four signatures, then once more with a symbol for each size that varied
+(`f.programs()` lists what there is). `dynamic={"x": "f32[n, 768]"}` says from the start what varies; `tcomp.spec("f32[n, 768]")`
+says it to `tcomp.compile` and `f.lower`.
+
 """
 TITLES = {
     "elementwise": "Element by element",
