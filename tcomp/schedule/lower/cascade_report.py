@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from tcomp.ir import index, layout
@@ -26,32 +29,62 @@ def chosen_cascades(func: Func, program: Program) -> tuple[Cascade, ...]:
     found, refused = find(func)
     planned = [(c, plan_of(c, Context(_would_be_in_memory, program.machine, program.node_number))) for c in found]
     reasons = {c: cannot(plan) or why_apart(problem_of(plan), program.machine) for c, plan in planned}
-    chosen: list[Cascade] = []
-    for c in sorted((c for c in found if not reasons[c]), key=lambda c: -len(c.members)):
-        reasons[c] = _meets(func, c, chosen)
-        chosen += [] if reasons[c] else [c]
+    relations = _relations(func, found)
+    chosen: list[int] = []
+    for k in sorted((k for k, c in enumerate(found) if not reasons[c]), key=lambda k: -len(found[k].members)):
+        reasons[found[k]] = _meets(relations, k, chosen)
+        chosen += [] if reasons[found[k]] else [k]
     program.cascades += [_row(program, c, plan, reasons[c]) for c, plan in planned]
     program.cascades += [{"at": program.place(r.node), "fused": False, "why": r.reason} for r in refused]
-    return tuple(chosen)
+    return tuple(found[k] for k in chosen)
 
 
-def _meets(func: Func, c: Cascade, chosen: Iterable[Cascade]) -> str:
-    """Why a cascade cannot be a kernel beside those that are chosen, or ''."""
-    for other in chosen:
-        if c.members & other.members:
-            return "a larger chain computes a part of it"
-        if _reads(func, c, other) and _reads(func, other, c):
-            return "another chain reads what it gives, and gives what it reads"
+@dataclass(frozen=True, slots=True)
+class _Relations:
+    """For each of a function's cascades, as bits, those that it has nodes in common with, and those that it depends on."""
+
+    shares: tuple[int, ...]
+    reads: tuple[int, ...]
+
+
+def _relations(func: Func, cascades: Sequence[Cascade]) -> _Relations:
+    own: dict[Node, int] = {}
+    for k, c in enumerate(cascades):
+        for n in c.members:
+            own[n] = own.get(n, 0) | 1 << k
+    under: dict[Node, int] = {}
+    for n in func.nodes():
+        under[n] = reduce(or_, (under.get(o, 0) | own.get(o, 0) for o in n.operands), 0)
+    shares, reads = (tuple(_bits(c, k, of) for k, c in enumerate(cascades)) for of in (own, under))
+    return _Relations(shares, reads)
+
+
+def _bits(c: Cascade, k: int, of: Mapping[Node, int]) -> int:
+    """The bits of all members of cascade `k` together, without its own."""
+    return reduce(or_, (of.get(n, 0) for n in c.members)) & ~(1 << k)
+
+
+def _meets(relations: _Relations, k: int, chosen: Collection[int]) -> str:
+    """Why cascade `k` cannot be a kernel beside those that are chosen, or ''."""
+    if any(relations.shares[k] >> other & 1 for other in chosen):
+        return "a larger chain computes a part of it"
+    if _reads_itself(relations, k, chosen):
+        return "another chain reads what it gives, and gives what it reads"
     return ""
 
 
-def _reads(func: Func, c: Cascade, other: Cascade) -> bool:
-    """Whether a cascade depends on another one."""
-    after = set(other.members)
-    for n in func.nodes():
-        if n not in after and any(o in after for o in n.operands):
-            after.add(n)
-    return not after.isdisjoint(c.members)
+def _reads_itself(relations: _Relations, k: int, chosen: Collection[int]) -> bool:
+    """Whether kernels of the chosen cascades would have to run before and after one of cascade `k`."""
+    seen: set[int] = set()
+    ahead = [k]
+    while ahead:
+        reads = relations.reads[ahead.pop()]
+        if reads >> k & 1:
+            return True
+        new = {other for other in chosen if reads >> other & 1} - seen
+        seen |= new
+        ahead += new
+    return False
 
 
 def _would_be_in_memory(n: Node) -> bool:
