@@ -81,7 +81,7 @@ def _line(w: Writer, windows: tuple[Node, ...], axis: int, pointers: list[str], 
 
 _LINE = "ptr %keys, i64 %step, ptr %values, i64 %value.step, ptr %places, i64 %place.step, i64 %n, i64 %kept"
 _FEW = 64  # positions are sorted together at least
-_MANY = 400  # are sorted by their bytes
+_MANY = {1: 16, 2: 16, 4: 24, 8: 80}  # keys of so many bytes are sorted by their bytes: where that is sooner than merging them
 
 
 def _routine(w: Writer, routine: str, dtype: DType, descending: bool) -> str:
@@ -111,7 +111,7 @@ def _order_text(w: Writer, name: str, dtype: DType, descending: bool) -> str:
     radix = w.b.module.helper(
         f"radix_{name}", lambda: radix_text(FunctionBuilder(w.b.module), f"radix_{name}", dtype, descending)
     )
-    b.branch_if(b.value(f"icmp slt i64 %n, {_MANY}"), "few", "many")
+    b.branch_if(b.value(f"icmp slt i64 %n, {_MANY[dtype.bytes]}"), "few", "many")
     b.start("many")
     b.effect(f"%ordered = tail call ptr {radix}(ptr %keys, i64 %step, ptr %first, ptr %second, ptr %spare, i64 %n)")
     b.effect("ret ptr %ordered")
