@@ -20,7 +20,7 @@ from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
 from tcomp.ir.graph import Func
-from tcomp.ir.node import Dim, Node, walk
+from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import parameter
 
 
@@ -143,7 +143,6 @@ def _traced(
         result = call(pytree.unflatten(tree, iter(values)))
         found, output = pytree.flatten(result)
         nodes = [_result(leaf) for leaf in found]
-    _refuse_strangers(nodes, params)
     labels = _unique(pytree.names(output, "") if output is not pytree.LEAF else ["result"])
     func = Func(_word(name), tuple(params), tuple(nodes), tuple(f"r{n}" if n[:1].isdigit() else n for n in labels), recorded.locs)
     promised = tuple(str(s["name"]) for s in func.symbols() if s["hi"] is not None)
@@ -152,20 +151,13 @@ def _traced(
 
 def _result(leaf: Any) -> Node:
     """A result as a node; arrays and scalars that do not depend on the arguments are constants."""
+    if isinstance(leaf, Traced):
+        return array(leaf).node
     try:
         return array(leaf).node
     except Error:
         found = f"a result of type {type(leaf).__name__}"
         raise Error("TC0105", found, "arrays, scalars, and tuples, lists and dicts of them") from None
-
-
-def _refuse_strangers(nodes: list[Node], params: list[Node]) -> None:
-    """TC0105 where a result depends on a traced array of another call."""
-    own = set(params)
-    for n in walk(nodes):
-        if n.op == "parameter" and n not in own:
-            hint = "do not keep traced arrays in globals or attributes between calls"
-            raise Error("TC0105", f"a traced array of another call ({n['name']}: {n.type})", "arrays of this call", hint=hint)
 
 
 def _unique(names: list[str]) -> list[str]:

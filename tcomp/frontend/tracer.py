@@ -1,7 +1,8 @@
 """`Traced`: an array whose value is not known yet, wrapped around a GRAPH node; and what turns operands into nodes.
 
-A `Trace` collects the places of the nodes made while it is active in its thread; nodes themselves belong to no trace. A traced
-array may be *weak*: it came from a Python scalar, and like one it takes the dtype of what it meets (NEP 50).
+A `Trace` collects the places of the nodes made while it is active in its thread; nodes themselves belong to no trace, traced
+arrays to the one in which they were made. A traced array may be *weak*: it came from a Python scalar, and like one it takes the
+dtype of what it meets (NEP 50).
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ def recording(trace: Trace) -> Iterator[None]:
 class Traced(Operators):
     """An array of the program being traced. Behaves as a NumPy array whose elements cannot be looked at or assigned."""
 
-    __slots__ = ("node", "weak")
+    __slots__ = ("node", "trace", "weak")
 
     def __init__(self, node: Node, weak: bool = False) -> None:
-        self.node, self.weak = node, weak
+        self.node, self.weak, self.trace = node, weak, _active.trace
         if _active.trace is not None:
             _active.trace.place(node)
 
@@ -148,6 +149,14 @@ class Operand:
         return element_type(self.kind)
 
 
+def _own(x: Traced) -> Traced:
+    """`x`, which must belong to the active trace: parameters of two calls are equal nodes where their names are. TC0105."""
+    if _active.trace is not None and x.trace is not _active.trace:
+        hint = "do not keep traced arrays in globals or attributes between calls"
+        raise Error("TC0105", f"a traced array of another call: {x.node.type}", "arrays of this call", hint=hint)
+    return x
+
+
 def require_fits(value: float, dtype: DType) -> None:
     """TC0103 where a Python integer is out of the range of an integer dtype, as NumPy 2 refuses it."""
     if not dtype.is_integer or not isinstance(value, int):
@@ -160,7 +169,7 @@ def require_fits(value: float, dtype: DType) -> None:
 def operand(x: Any) -> Operand:
     """`x` as an operand: traced arrays, arrays, scalars, sizes, nested lists. TC0105 for anything else."""
     if isinstance(x, Traced):
-        return Operand(x.node, kind_of(x.node.type.dtype, x.weak))
+        return Operand(_own(x).node, kind_of(x.node.type.dtype, x.weak))
     if isinstance(x, (bool, np.bool_)):
         return Operand(constant(np.asarray(bool(x))), np.dtype(np.bool_))
     if isinstance(x, (int, float)) and not isinstance(x, np.generic):
@@ -202,7 +211,7 @@ def _constant(x: Any) -> Operand:
 def array(x: Any) -> Traced:
     """`x` as a traced array."""
     if isinstance(x, Traced):
-        return x
+        return _own(x)
     o = operand(x)
     return Traced(o.as_node(o.dtype), isinstance(o.kind, type))
 

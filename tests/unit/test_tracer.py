@@ -314,7 +314,13 @@ def test_nodes_know_the_users_line():
     assert lines["reduce"].function == "fn"
 
 
-def test_a_traced_array_of_another_call_is_refused():
+@pytest.mark.parametrize("use", [
+    lambda x, old: x + old, lambda x, old: old + x, lambda x, old: -old, lambda x, old: old.T, lambda x, old: old[0],
+    lambda x, old: (x, [old]), lambda x, old: x[old], lambda x, old: old.sum(), lambda x, old: old.reshape(-1),
+    lambda x, old: old, lambda x, old: np.concatenate([x, old]), lambda x, old: tnp.where(x > 0, old, x), lambda x, old: old.astype(np.float64),
+    lambda x, old: np.einsum("aij,akj->ik", x, old), lambda x, old: np.add(x, [old]), lambda x, old: tnp.zeros_like(old) + old,
+])  # fmt: skip
+def test_a_traced_array_of_another_call_is_refused(use):
     kept = []
 
     def leak(x):
@@ -322,8 +328,9 @@ def test_a_traced_array_of_another_call_is_refused():
         return x
 
     run(leak, X)
-    with pytest.raises(Error, match=r"TC0105.*another call"):
-        run(lambda y: y + kept[0], X[0])
+    for again in (lambda x: use(x, kept[0]), lambda y: use(y, kept[0])):  # a parameter of the same name, and one of another
+        with pytest.raises(Error, match=r"TC0105.*another call"):
+            run(again, X)
 
 
 def test_the_standards_namespace():
