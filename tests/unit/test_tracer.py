@@ -317,7 +317,8 @@ def test_nodes_know_the_users_line():
 @pytest.mark.parametrize("use", [
     lambda x, old: x + old, lambda x, old: old + x, lambda x, old: -old, lambda x, old: old.T, lambda x, old: old[0],
     lambda x, old: (x, [old]), lambda x, old: x[old], lambda x, old: old.sum(), lambda x, old: old.reshape(-1),
-    lambda x, old: old, lambda x, old: np.concatenate([x, old]), lambda x, old: tnp.where(x > 0, old, x), lambda x, old: old.astype(np.float64),
+    lambda x, old: old,
+    lambda x, old: np.concatenate([x, old]), lambda x, old: tnp.where(x > 0, old, x), lambda x, old: old.astype(np.float64),
     lambda x, old: np.einsum("aij,akj->ik", x, old), lambda x, old: np.add(x, [old]), lambda x, old: tnp.zeros_like(old) + old,
 ])  # fmt: skip
 def test_a_traced_array_of_another_call_is_refused(use):
