@@ -461,3 +461,10 @@ def test_what_tcomp_has_not_is_refused_with_the_list(compiler):
     for f in (np.linalg.inv, np.convolve, np.spacing):
         with pytest.raises(Error, match=r"TC0105(?s:.)*docs/numpy\.md"):
             jit(f)(*[ones(3, 3)] * (2 if f is np.convolve else 1))
+
+
+@pytest.mark.parametrize("f", [np.asarray, lambda x: np.array([x, x]), lambda x: np.c_[x, x], np.vectorize(abs)])
+def test_what_asks_for_elements_is_told_how_else(compiler, f):
+    with pytest.raises(Error, match=r"TC0101: NumPy asked for the elements(?s:.)*tcomp\.numpy\.asarray"):
+        jit(lambda x: f(x))(ones(3))
+    assert same(jit(lambda x: tnp.asarray([x, x[::-1]]))(ones(3)), ones(2, 3))
