@@ -95,7 +95,7 @@ class Operators:
         return call_function(func, args, kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse(self, "NumPy asked for the elements of", "tcomp.numpy.asarray takes traced arrays; np.stack and np.concatenate join them")
+        _refuse(self, "NumPy asked for the elements of", "tcomp.numpy.asarray takes traced arrays, np.stack joins them")
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         from tcomp.frontend import numpy_api
