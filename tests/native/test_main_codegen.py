@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from programs import CODES, KERNELS, MEANING, N, artifact
+from programs import CODES, KERNELS, MACHINE, MEANING, N, artifact
 
+from tcomp.codegen.llvm.builder import ModuleBuilder
+from tcomp.codegen.llvm.main_helpers import helpers
 from tcomp.ir import dtype as dt
 from tcomp.ir import index as ix
 from tcomp.ir.artifact import Artifact
@@ -169,3 +171,33 @@ def test_index_expressions():
 def test_scratch_is_the_largest_kernels():
     assert {name: code.scratch for name, code in CODES.items() if code.scratch} == {"one": 8000}
     assert plan(spec(artifact(chain())), 1)[1][1] == 8192
+
+
+COUNTING = """
+define internal i64 @t.run(ptr %frame, i64 %block, ptr %count) {
+  %n = load i64, ptr %count
+  %n1 = add i64 %n, 1
+  store i64 %n1, ptr %count
+  %third = icmp eq i64 %n1, 3
+  %status = select i1 %third, i64 4294967296, i64 0
+  store i64 %status, ptr %frame
+  ret i64 0
+}
+define i64 @t.range(ptr %frame, ptr %count) {
+  %left = call i1 @main.range(ptr @t.run, ptr %frame, i64 0, i64 1000, ptr %frame, ptr %count)
+  %found = zext i1 %left to i64
+  ret i64 %found
+}
+"""
+
+
+def test_a_fault_of_another_thread_ends_a_range_at_the_next_block(load):
+    """The blocks of a large launch may be many, and their memory more than there is."""
+    module = ModuleBuilder()
+    helpers(module, MACHINE)
+    module.add(COUNTING)
+    library = load(module.text(), ["t.range"])
+    frame, count = np.zeros(2, np.int64), np.zeros(1, np.int64)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(library["t.range"])
+    assert function(frame.ctypes.data, count.ctypes.data) == 1
+    assert count[0] == 3

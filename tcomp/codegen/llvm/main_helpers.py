@@ -172,7 +172,7 @@ fail:
 }"""
 
 _RANGE = """
-; Run the blocks of a phase from `first` below `end` here.
+; Run the blocks of a phase from `first` below `end` here, until one faults, here or in another thread: there may be many to come.
 define internal i1 @main.range(ptr %run, ptr %arguments, i64 %first, i64 %end, ptr %frame, ptr %scratch) nounwind {
 entry:
   br label %more
@@ -180,7 +180,12 @@ entry:
 more:
   %block = phi i64 [ %first, %entry ], [ %next, %one ]
   %on = icmp slt i64 %block, %end
-  br i1 %on, label %go, label %good
+  br i1 %on, label %look, label %good
+
+look:
+  %told = load atomic i64, ptr %frame monotonic, align 8
+  %over = icmp ne i64 %told, 0
+  br i1 %over, label %leave, label %go
 
 go:
   %status = call i64 %run(ptr %arguments, i64 %block, ptr %scratch)
@@ -196,6 +201,9 @@ good:
 
 fail:
   %swap = cmpxchg ptr %frame, i64 0, i64 %status monotonic monotonic, align 8
+  br label %leave
+
+leave:
   ret i1 true
 }
 
