@@ -93,6 +93,8 @@ class _Folding:
         row = OPS[n.op]
         if n.op == "parameter" or row.kind == CONTROL or any(o not in self.known for o in n.operands) or not _is_sized(n):
             return False
+        if n.op not in _UNSTORED and any(map(self._is_swollen, n.operands)):
+            return False
         try:
             with np.errstate(all="ignore"):
                 self.known[n] = evaluate(n, [self.known[o] for o in n.operands], {})
@@ -103,6 +105,10 @@ class _Folding:
     def _pays(self, n: Node) -> bool:
         size = _bytes(n.type)
         return size <= SMALL or size <= GROWTH * sum(self._stored_bytes(o) for o in n.operands)
+
+    def _is_swollen(self, o: Node) -> bool:
+        """Whether a known operand repeats the few elements that are stored of it more often than one would compute with."""
+        return _bytes(o.type) > max(LARGEST, GROWTH * self._stored_bytes(o))
 
     def _stored_bytes(self, n: Node) -> int:
         """The bytes that a known operand takes in the program."""

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from data_support import agree, fails, program
 
+from tcomp.errors import Error
+
 LEAST, MOST = -(2**63), 2**63 - 1
 
 
@@ -47,3 +49,42 @@ def test_diagonals_that_no_matrix_has(upper):
     for k in (LEAST, MOST):
         fixed = program("Trilu", {"x": ("float32", ["a", "b"])}, constants={"k": np.int64(k)}, upper=upper)
         agree(fixed, lambda x: reference(x, k), {"x": x})  # noqa: B023
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_a_place_that_is_no_number_spoils_its_own_sample_alone(mode, padding):
+    inputs = {"X": ("float32", [1, 1, 3, 3]), "g": ("float32", [1, 1, "w", 2])}
+    exe = program("GridSample", inputs, mode=mode, padding_mode=padding)
+    x, grid = np.ones((1, 1, 3, 3), np.float32), np.zeros((1, 1, 2, 2), np.float32)
+    whole = exe(x, grid)
+    grid[0, 0, 1, 1] = np.nan
+    np.testing.assert_array_equal(exe(x, grid)[..., 0], whole[..., 0])
+
+
+def test_regions_that_are_no_numbers():
+    inputs = {"X": ("float32", [1, 1, 4, 4]), "r": ("float32", ["n", 4]), "b": ("int64", ["n"])}
+    exe = program("RoiAlign", inputs, output_height=2, output_width=2, sampling_ratio=2)
+    x, regions = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), np.float32([[0, 0, 2, 2]] * 2)
+    whole = exe(x, regions, np.array([0, 0]))
+    regions[1, 2] = np.nan
+    np.testing.assert_array_equal(exe(x, regions, np.array([0, 0]))[0], whole[0])
+
+
+def test_results_of_more_axes_than_arrays_have():
+    with pytest.raises(Error, match=r"TC0203.*a result of 71 axes"):
+        program("Unsqueeze", {"x": ("float32", ["a"])}, constants={"axes": np.arange(70)})
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_regions_of_no_cells(size):
+    inputs = {"X": ("float32", [1, 1, 4, 4]), "r": ("float32", ["n", 4]), "b": ("int64", ["n"])}
+    with pytest.raises(Error, match=r"TC0203.*RoiAlign"):
+        program("RoiAlign", inputs, output_height=size, output_width=2)
+
+
+@pytest.mark.parametrize("op, attributes", [("RandomUniform", {"shape": [2**33], "seed": 1.0}), ("Range", {})])
+def test_what_is_made_of_nothing_is_made_by_the_call(op, attributes):
+    bounds = dict.fromkeys("abc", np.int64(1)) | {"b": np.int64(2**33)} if op == "Range" else {}
+    exe = program(op, {}, {"y": "int64" if bounds else "float32"}, constants=bounds, **attributes)
+    assert exe.report()["bytes"]["constants"] < 2**16

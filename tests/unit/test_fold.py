@@ -95,3 +95,13 @@ def test_faults_are_left_for_the_call():
 
 def test_sixteen_bit_floats_are_equal_bit_for_bit():
     assert one(constant(np.full(3, 1.5, dt.to_numpy(dt.bf16)))) is full(1.5, dt.bf16, (3,))
+
+
+def test_few_elements_repeated_often_are_not_computed_with():
+    """What sums a broadcast would make an array of its size."""
+    huge = broadcast(weights(4), (LARGEST, 4), (1,))
+    total = apply("reduce", huge, monoid="add", axes=(0, 1))
+    after = fold(module_of(total))
+    assert after.func.results[0].op == "reduce"
+    small = one(apply("reduce", broadcast(weights(4), (3, 4), (1,)), monoid="add", axes=(0, 1)))
+    assert small.op == "constant"

@@ -26,6 +26,7 @@ from tcomp.ir.types import TensorType
 
 FOLD_BYTES = 64 << 20  # of one folded constant
 FOLD_WORK = 1 << 26  # elements read, and products of a folded dot or conv
+MAX_RANK = 64  # NumPy's
 MAX_TERMS = 2000  # of the tree that an index expression is
 SLOW = frozenset(("erf", "scatter_elements", "scatter_nd"))  # their references go element by element
 SLOW_SIZE = 1 << 16
@@ -288,8 +289,10 @@ def _uniform(n: Node, operands: list[Any]) -> bool:
 
 
 def _affordable(n: Node, operands: list[Any]) -> bool:
-    if n.op in SPREAD:
+    if n.op == "broadcast":
         return True  # a view
+    if n.op == "iota":  # a view of a line
+        return bool(_size(n) == 0 or n.type.shape[n["axis"]] * dt.i64.bytes <= FOLD_BYTES)
     if any(isinstance(o, np.ndarray) and o.size > FOLD_WORK for o in operands):
         return False
     count = _size(n)
@@ -304,5 +307,9 @@ def _affordable(n: Node, operands: list[Any]) -> bool:
 
 def _check_size(n: Node) -> None:
     """TC0203 for a result that no machine can hold: the sizes in the file are damaged."""
-    if isinstance(n.type, TensorType) and _size(n) * dt.accumulator(n.type.dtype).bytes > MAX_BYTES:
+    if not isinstance(n.type, TensorType):
+        return
+    if n.type.rank > MAX_RANK:
+        raise Error("TC0203", f"a result of {n.type.rank} axes", f"at most {MAX_RANK}")
+    if _size(n) * dt.accumulator(n.type.dtype).bytes > MAX_BYTES:
         raise Error("TC0203", f"a result of type {n.type}", "a size that fits into memory")

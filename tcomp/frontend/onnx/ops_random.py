@@ -17,6 +17,7 @@ import numpy as np
 
 from tcomp.frontend.onnx import build, protos
 from tcomp.frontend.onnx.build import scalar, with_scalar
+from tcomp.frontend.onnx.facts import FOLD_BYTES
 from tcomp.frontend.onnx.ops_math import position
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
@@ -88,8 +89,9 @@ def random_words(c: Context, shape: build.Shape, stream: int = 0) -> Words:
     """Two words of random bits for each element. Streams (0 and 1) are independent."""
     total, key = index.product(shape), _key(c)
     first, second = (c.constant(k) for k in key)
-    if isinstance(total, int) and first is not None and second is not None:  # in one go, without constants of what is between
-        place = np.arange(total)
+    small = total if isinstance(total, int) and 16 * total <= FOLD_BYTES else None
+    if small is not None and first is not None and second is not None:  # in one go, without constants of what is between
+        place = np.arange(small)
         high = (place >> 32).astype(np.uint32) + np.uint32(stream << 31)
         found = threefry((first, second), (place.astype(np.uint32), high), ARRAYS)
         return reshape(constant(found[0]), shape), reshape(constant(found[1]), shape)

@@ -86,8 +86,9 @@ def _tap(x: Node, position: Sequence[Node], padding: str, corners: bool, dtype: 
         if padding == "reflection":
             p = _reflected(p, d, corners)
         last = with_scalar("sub", size_like(d, p), 1)
-        inside = apply("and", inside, apply("and", with_scalar("ge", p, 0), apply("le", p, last)))
-        near = cast(apply("max", apply("min", p, last), scalar(0, p)), dt.i64)
+        above = with_scalar("ge", p, 0)
+        inside = apply("and", inside, apply("and", above, apply("le", p, last)))
+        near = cast(apply("where", above, apply("min", p, last), scalar(0, p)), dt.i64)  # NaN is nowhere
         size = size_like(d, flat)
         flat = apply("add", apply("mul", flat, size), near)
     pixels = reshape(pixels_of(x), (n, index.product(space), channels))
@@ -152,6 +153,8 @@ def roi_align(c: Context, x: Node, rois: Node, batch: Node) -> Node:
     that the cell covers."""
     ratio, mode = c.integer("sampling_ratio", 0), c.string("mode", "avg")
     high, wide = c.integer("output_height", 1), c.integer("output_width", 1)
+    if min(high, wide) < 1:
+        raise c.broken(f"{high} rows of {wide} cells", "at least one of each")
     half = c.opset >= 16 and c.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale, offset = c.real("spatial_scale", 1.0), 0.5 if half else 0.0
     _, channels, height, width = x.type.shape
@@ -231,7 +234,7 @@ def _bilinear(x: Node, which: Node, y: Node, x_: Node, height: Dim, width: Dim, 
     for p, d in ((y, height), (x_, width)):
         size = size_like(d, p)
         valid = apply("and", valid, apply("and", with_scalar("ge", p, -1), apply("le", p, size)))
-        p = apply("min", with_scalar("max", p, 0), with_scalar("sub", size, 1))
+        p = apply("where", with_scalar("ge", p, 0), apply("min", p, with_scalar("sub", size, 1)), scalar(0, p))
         base = apply("floor", p)
         t = apply("sub", p, base)
         above = apply("min", with_scalar("add", base, 1), with_scalar("sub", size, 1))
