@@ -179,3 +179,9 @@ def test_dims_that_the_model_does_not_have():
         load(data, {"batch": 1})
     with pytest.raises(Error, match="TC0105"):
         load(data, {"n": -1})
+
+
+def test_a_size_that_is_wrong_is_named():
+    m = model([node("Tile", ["x", "times"], ["y"])], {"x": ("float32", [3])}, ["y"], 13, {"times": np.array([-2])})
+    with pytest.raises(Error, match=r"TC0203.*Tile: the number of repeats: the value -2"):
+        load(m)

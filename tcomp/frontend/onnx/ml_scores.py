@@ -27,7 +27,7 @@ def rows(c: Context, x: Node, dtype: DType = dt.f32) -> Node:
     return cast(x if x.type.rank == 2 else reshape(x, (1, x.type.shape[0])), dtype)
 
 
-def features(c: Context, x: Node, count: int) -> Node:
+def features(x: Node, count: int) -> Node:
     """`x` whose rows are known to have `count` features."""
     return build.relabel(x, (x.type.shape[0], build.unify(x.type.shape[1], count)))
 

@@ -176,7 +176,7 @@ def unpacked(packed: Node, bits: int) -> Node:
     return reshape(parts, (*shape[:-2], index.mul(shape[-2], each)))
 
 
-def _zero_points(c: Context, zero: Node | None, bits: int, n: int, blocks: int) -> Node:
+def _zero_points(zero: Node | None, bits: int, n: int, blocks: int) -> Node:
     """[N, blocks] of f32: packed bytes, numbers of the scales' dtype, or the middle of the range."""
     if zero is None:
         return full(2 ** (bits - 1), dt.f32, (n, blocks))
@@ -194,7 +194,7 @@ def weights_of_blocks(c: Context, packed: Node, scales: Node, zero: Node | None,
         raise c.unsupported(f"weights of {bits} bits in blocks of {size}")
     blocks = -(-k // size)
     codes = cast(reshape(unpacked(reshape(packed, (n, blocks, size * bits // 8)), bits), (n, blocks * size)), dt.f32)
-    s, z = cast(reshape(scales, (n, blocks)), dt.f32), _zero_points(c, zero, bits, n, blocks)
+    s, z = cast(reshape(scales, (n, blocks)), dt.f32), _zero_points(zero, bits, n, blocks)
     codes = build.slice_(codes, (0, 0), (n, k))
     s, z = (_of_places(v, groups, (n, k), size) for v in (s, z))
     return apply("mul", apply("sub", codes, z), s)

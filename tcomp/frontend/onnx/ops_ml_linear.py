@@ -28,7 +28,7 @@ from tcomp.ir.ops import apply, constant
 
 def linear_scores(c: Context, x: Node, weights: np.ndarray, intercepts: np.ndarray) -> Node:
     """[batch, targets]: x by each row of `weights`, plus an intercept for each target."""
-    x = features(c, x, weights.shape[1])
+    x = features(x, weights.shape[1])
     out = dot(x, constant(np.ascontiguousarray(weights.T)), ((), ()), ((1,), (0,)))
     return apply("add", out, along(constant(intercepts), 1, out.type.shape))
 
@@ -122,7 +122,7 @@ def feature_vectorizer(c: Context, *xs: Node) -> Node:
     sizes = c.integers("inputdimensions", ())
     if sizes and len(sizes) != len(parts):
         raise c.broken(f"{len(sizes)} inputdimensions of {len(parts)} operands", "one for each")
-    parts = [features(c, x, n) for x, n in zip(parts, sizes)] if sizes else parts
+    parts = [features(x, n) for x, n in zip(parts, sizes)] if sizes else parts
     batch = parts[0].type.shape[0]
     for p in parts:
         batch = build.unify(batch, p.type.shape[0])

@@ -43,7 +43,7 @@ def _kernel(c: Context, x: Node, vectors: np.ndarray) -> Node:
     if name not in _KERNELS:
         raise c.broken(f"kernel_type {name!r}", f"one of {', '.join(_KERNELS)}")
     gamma, coef0, degree = (*c.reals("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
-    x = features(c, x, vectors.shape[1])
+    x = features(x, vectors.shape[1])
     if name == "RBF":
         shape = (x.type.shape[0], *vectors.shape)
         d = apply("sub", broadcast(x, shape, (0, 2)), broadcast(constant(vectors), shape, (1, 2)))

@@ -128,11 +128,11 @@ def _average(c: Context, x: Node) -> Node:
             count *= k
         return channels_first(with_scalar("div", total, count))
     wanted = total.type.shape[1:-1]
-    count_node = _pooled(_fitted(c, ones, inner, wanted), "add", r)
+    count_node = _pooled(_fitted(ones, inner, wanted), "add", r)
     return channels_first(apply("div", total, broadcast(count_node, total.type.shape, tuple(range(r + 2)))))
 
 
-def _fitted(c: Context, ones: Node, w: Window, wanted: build.Shape) -> Node:
+def _fitted(ones: Node, w: Window, wanted: build.Shape) -> Node:
     """Windows over `ones`, zeros beyond, in exactly the `wanted` number."""
     r, high = len(w.kernel), []
     for d, n, s, span, a in zip(ones.type.shape[1:-1], wanted, w.strides, w.spans, w.low):

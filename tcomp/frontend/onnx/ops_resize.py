@@ -70,10 +70,10 @@ def _resized(c: Context, x: Node, work: list[Axis], options: Options) -> Node:
             out = _weighted(c, out, w, options)
         else:
             raise c.broken(f"mode {options.mode!r}", "nearest, linear or cubic")
-    return out if options.outside is None else _outside(c, out, x, work, options)
+    return out if options.outside is None else _outside(c, out, work, options)
 
 
-def _outside(c: Context, out: Node, x: Node, work: list[Axis], options: Options) -> Node:
+def _outside(c: Context, out: Node, work: list[Axis], options: Options) -> Node:
     """The extrapolation value wherever a coordinate lies outside the data."""
     for w in work:
         p = _coordinate(c, w, options)

@@ -240,7 +240,7 @@ def split_to_sequence(c: Context, x: Node, split: Node | None = None) -> tuple[V
     shape, n = x.type.shape, lengths.type.shape[0]
     columns = [reshape(lengths, (n, 1)) if a == axis else _column(d, n) for a, d in enumerate(shape) if keep or a != axis]
     shapes = build.concat(columns, 1) if columns else full(0, dt.i64, (n, 0))
-    return (TensorList(_pieces_data(c, x, axis, lengths), shapes),)
+    return (TensorList(_pieces_data(x, axis, lengths), shapes),)
 
 
 def _column(d: Dim, n: Dim) -> Node:
@@ -276,7 +276,7 @@ def _lengths(c: Context, size: Dim, split: Node | None) -> Node:
     return lengths
 
 
-def _pieces_data(c: Context, x: Node, axis: int, lengths: Node) -> Node:
+def _pieces_data(x: Node, axis: int, lengths: Node) -> Node:
     """The elements of pieces along an axis, one piece after another."""
     if axis == 0:
         return containers.flat(x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -102,7 +102,6 @@ class Context:
     facts: Facts
     array: Callable[[Any], np.ndarray]
     branch: Callable[[Any, Sequence[Value]], list[Value]]
-    used: set[str] = field(default_factory=set)
 
     def unsupported(self, reason: str, hint: str = "") -> Error:
         return Error("TC0202", f"{self.op} is not supported: {reason}", place=self.place, hint=hint)
@@ -209,12 +208,15 @@ class Context:
         return tuple(self.size(element(flat, k), what, high, low) for k, (low, high) in enumerate(zip(lows, highs, strict=True)))
 
     def size(self, x: Node, what: str, most: int | None = None, least: int = 0) -> Dim:
-        """The one element of `x`, a number from `least` (to `most`), as a dimension: a symbol where it is data."""
+        """The one element of `x`, a number from `least` (to `most`), as a dimension: a symbol where it is data. what: it is."""
         self._may_be_data(x)
         if most is None and self.facts.dims(x) is None:  # a bound of the symbol would be a size to reckon with
             wide = cast(reshape(x, ()), dt.i64)
             x = apply("where", apply("le", wide, _FAR), wide, _NONE)
-        return self.facts.data_size(x, most, least)
+        try:
+            return self.facts.data_size(x, most, least)
+        except Error as fault:
+            raise fault if fault.code != "TC0203" else self.broken(f"{what}: {fault.found}", fault.expected) from None
 
     def require(self, holds: Node, what: str) -> None:
         """The call fails (TC0605) unless the boolean scalar `holds`. TC0203, that it is not `what`, where this is known."""
