@@ -267,10 +267,10 @@ class _Fusion:
             if base not in self.cluster:
                 continue
             p, c = self.cluster[base], self.cluster[reader]
-            if p is not c and self._fits(p, c, base, reader) and self._edges_aligned(p, c) and self._convex(p, c):
+            if p is not c and self._fits(p, c, reader) and self._edges_aligned(p, c) and self._convex(p, c):
                 self._merge(p, c)
 
-    def _fits(self, p: _Cluster, c: _Cluster, base: Node, reader: Node) -> bool:
+    def _fits(self, p: _Cluster, c: _Cluster, reader: Node) -> bool:
         """Whether producer cluster `p` and consumer cluster `c` can be one kernel."""
         kinds = {p.kind, c.kind}
         if len(p.strata | c.strata) > 1:

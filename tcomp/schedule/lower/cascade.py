@@ -99,7 +99,7 @@ class Kernelled:
         last = block.loops(lo, index.minimum(index.add(lo, size), plan.length))
         kept = {slot: self._part_buffer(slot, parts) for slot in slots(plan)}
         for slot, buffer in kept.items():
-            body.append(Store(block.part(buffer, s, i, rows), last[slot], WIDE if last[slot].type.rank == 2 else By((LANES,))))
+            body.append(Store(block.part(buffer, s, rows), last[slot], WIDE if last[slot].type.rank == 2 else By((LANES,))))
         return [Grid((*axes, GridAxis(s, parts, 1)), tuple(body)), self._merge_phase(kept, size)]
 
     def _part_buffer(self, slot: tuple[str, int, int], parts: int) -> Buffer:
@@ -118,7 +118,7 @@ class Kernelled:
         s = counter("merged", plan.choice.parts)
         carry, inside, after = carries(plan, rows, "m", None)
         given = block.row_tiles()
-        others = {slot: block.part(buffer, s, i, rows) for slot, buffer in kept.items()}
+        others = {slot: block.part(buffer, s, rows) for slot, buffer in kept.items()}
         count = index.minimum(index.mul(index.add(s, 1), size), plan.length)
         step = Step(plan, "m", rows, inside, index.maximum(count, 1), given)
 
@@ -173,7 +173,7 @@ class _Block:
         self.first, self.row = i, index.add(i, tile.axis(0, rows))
         self.lefts: dict[str, Node] = {}
 
-    def part(self, buffer: Buffer, s: Dim, i: Dim, rows: Dim) -> Node:
+    def part(self, buffer: Buffer, s: Dim, rows: Dim) -> Node:
         """The window of a part's slot for this block."""
         width = buffer.shape[len(self.plan.batch) + 2 :]
         extents = (rows, *width)
@@ -207,7 +207,7 @@ class _Block:
     def loop(self, lo: Dim, hi: Dim, tag: str, init: Tiles | None, masked: bool) -> Tiles:
         """The loop over columns lo..hi; the slots after it. masked: with the masks' tests."""
         plan = self.plan
-        self._keep_lefts(tag)
+        self._keep_lefts()
         step = plan.choice.columns
         carry, inside, after = carries(plan, self.rows, tag, init)
         extent = index.sub(hi, lo)
@@ -220,7 +220,7 @@ class _Block:
         self.body.append(For(j, lo, hi, step, tuple(inner.body), carry, yields))
         return after
 
-    def _keep_lefts(self, tag: str) -> None:
+    def _keep_lefts(self) -> None:
         """First factors of which rows may be missing, or that are computed, as tiles of their own."""
         for p in self.plan.products:
             if p.name in self.lefts:
