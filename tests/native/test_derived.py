@@ -67,6 +67,28 @@ def rmsnorm(x, g, n=xp):
     return x / n.sqrt(n.mean(x * x, axis=-1, keepdims=True) + 1e-6) * g
 
 
+def greedy(h, w, n=xp):
+    return n.argmax(softmax(n.matmul(h, w) / 0.7, n), axis=-1)
+
+
+def sampled_by_logarithms(h, w, noise, n=xp):
+    return n.argmax(n.log(softmax(n.matmul(h, w), n)) + noise, axis=-1)
+
+
+def greedy_with_chance(h, w, n=xp):
+    s = n.matmul(h, w)
+    e = n.exp(s - n.max(s, axis=-1, keepdims=True))
+    return n.argmax(s, axis=-1), n.max(e / n.sum(e, axis=-1, keepdims=True), axis=-1)
+
+
+def surprise(h, w, n=xp):
+    """The largest logarithm of a softmax, and where it is."""
+    s = n.matmul(h, w)
+    s = s - n.max(s, axis=-1, keepdims=True)
+    s = s - n.log(n.sum(n.exp(s), axis=-1, keepdims=True))
+    return n.argmax(s, axis=-1), n.max(s, axis=-1)
+
+
 def nearest(x, c, n=xp):
     d = x[:, None, :] - c[None, :, :]
     return n.argmin(n.sum(d * d, axis=-1), axis=-1)
@@ -103,6 +125,10 @@ CASES = {
     "rmsnorm into a product": (after(rmsnorm), [*NORM, "f32[1024, 64]"], 2, 1 << 18, "16384, 1024"),
     "maxsim": (maxsim, ["f32[32, 128]", "f32[256, 256, 128]"], 2, 1 << 15, "32, 256, 256"),
     "sampling over a product": (sampled, ["f32[16, 1024]", "f32[1024, 32000]", "f32[16, 32000]"], 1, 1 << 11, "16, 32000"),
+    "sampling by logarithms": (sampled_by_logarithms, ["f32[16, 1024]", "f32[1024, 32000]", "f32[16, 32000]"], 1, 1 << 11, None),
+    "the likeliest": (greedy, ["f32[16, 1024]", "f32[1024, 32000]"], 1, 1 << 11, "16, 32000"),
+    "the likeliest and its chance": (greedy_with_chance, ["f32[16, 1024]", "f32[1024, 32000]"], 1, 1 << 12, "16, 32000"),
+    "the likeliest and its logarithm": (surprise, ["f32[16, 1024]", "f32[1024, 32000]"], 1, 1 << 12, "16, 32000"),
     "nearest centroid": (nearest, ["f32[4096, 256]", "f32[64, 256]"], 2, 1 << 17, "4096, 64"),
 }
 
@@ -150,6 +176,8 @@ SMALL = {
     "layernorm into a product": [(300, 1000), (1000,), (1000, 24)],
     "rmsnorm into a product": [(300, 1000), (1000,), (1000, 24)],
     "nearest centroid": [(300, 20), (64, 20)],
+    "sampling by logarithms": [(16, 30), (30, 700), (16, 700)],
+    "the likeliest": [(16, 30), (30, 700)],
 }
 
 
@@ -161,6 +189,23 @@ def test_results(name, monkeypatch):
     f = CASES[name][0]
     want = f(*(a.astype("f8") for a in arrays), n=np)
     np.testing.assert_allclose(np.asarray(tcomp.jit(lambda *a: f(*a))(*arrays)), want, rtol=3e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("f", [greedy_with_chance, surprise])
+def test_positions_beside_what_depends_on_their_extreme(f, monkeypatch):
+    """One pass finds the extreme, where it is and a sum that it corrects; rows of -inf, NaN and equal elements too."""
+    monkeypatch.setattr("tcomp.schedule.lower.cascade_report.why_apart", lambda p, machine: "")
+    h, w = (np.random.default_rng(k).standard_normal(s).astype("f4") for k, s in enumerate([(9, 20), (20, 300)]))
+    h[2], h[3], h[4, 0], h[5] = 0, -np.inf, np.nan, np.abs(h[5])
+    w[:, 7], w[:, 250] = 9, 9
+    compiled = tcomp.jit(lambda h, w: f(h, w))
+    with np.errstate(invalid="ignore"):
+        want = f(h.astype("f8"), w.astype("f8"), n=np)
+    at, value = map(np.asarray, compiled(h, w))
+    finite = np.isfinite(want[1])
+    assert finite.sum() == 7 and any(r["fused"] for r in compiled.lower(h, w).compile().report()["cascades"])
+    np.testing.assert_array_equal(at[finite], want[0][finite])
+    np.testing.assert_allclose(value, want[1], rtol=3e-5)
 
 
 HALVES = {

@@ -390,7 +390,8 @@ class _Search:
         starts = {u: correction.at(e, elements.identities(e)) for e, u in table.items()}
         stages: list[Stage] = []
         for n, (core, steps) in cores.items():
-            stage = self._stage(n, elements, with_states(core, table), steps, chosen.get(n), starts)
+            kept = chosen.get(n)
+            stage = self._stage(n, elements, core if kept else with_states(core, table), steps, kept, starts)
             if isinstance(stage, str):
                 return stage
             stages.append(stage)
