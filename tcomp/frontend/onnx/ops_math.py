@@ -199,3 +199,8 @@ def steps(count: Dim, start: int, step: int, dtype: DType = dt.i64) -> Node:
     """start, start + step, ... (count of them)."""
     line = position((count,), 0, dtype)
     return with_scalar("add", with_scalar("mul", line, step), start)
+
+
+def rotated(x: Node, bits: int) -> Node:
+    """u32 with its bits moved up so far, the highest around to the lowest."""
+    return apply("or", with_scalar("shl", x, bits), with_scalar("shr", x, 32 - bits))

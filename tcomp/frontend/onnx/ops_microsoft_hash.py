@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcomp.frontend.onnx.build import scalar, with_scalar
+from tcomp.frontend.onnx.ops_math import rotated
 from tcomp.frontend.onnx.registry import MICROSOFT, Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir.graph import cast, full
@@ -10,14 +11,10 @@ from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
 
 
-def _rotated(x: Node, bits: int) -> Node:
-    return apply("or", with_scalar("shl", x, bits), with_scalar("shr", x, 32 - bits))
-
-
 def _mixed(hash_: Node, word: Node) -> Node:
     """The hash after one more word."""
-    word = with_scalar("mul", _rotated(with_scalar("mul", word, 0xCC9E2D51), 15), 0x1B873593)
-    return with_scalar("add", with_scalar("mul", _rotated(apply("xor", hash_, word), 13), 5), 0xE6546B64)
+    word = with_scalar("mul", rotated(with_scalar("mul", word, 0xCC9E2D51), 15), 0x1B873593)
+    return with_scalar("add", with_scalar("mul", rotated(apply("xor", hash_, word), 13), 5), 0xE6546B64)
 
 
 def _finished(hash_: Node, length: int) -> Node:

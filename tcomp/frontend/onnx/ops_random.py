@@ -18,7 +18,7 @@ import numpy as np
 from tcomp.frontend.onnx import build, protos
 from tcomp.frontend.onnx.build import scalar, with_scalar
 from tcomp.frontend.onnx.facts import FOLD_BYTES
-from tcomp.frontend.onnx.ops_math import position
+from tcomp.frontend.onnx.ops_math import position, rotated
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
@@ -47,11 +47,7 @@ class Arithmetic(Generic[T]):
     word: Callable[[int, T], T]  # a number, as many as there are of another
 
 
-def _rotated(x: Node, bits: int) -> Node:
-    return apply("or", with_scalar("shl", x, bits), with_scalar("shr", x, 32 - bits))
-
-
-NODES: Arithmetic[Node] = Arithmetic(lambda x, y: apply("add", x, y), lambda x, y: apply("xor", x, y), _rotated, scalar)
+NODES: Arithmetic[Node] = Arithmetic(lambda x, y: apply("add", x, y), lambda x, y: apply("xor", x, y), rotated, scalar)
 ARRAYS: Arithmetic[np.ndarray] = Arithmetic(
     np.add, np.bitwise_xor, lambda x, bits: x << np.uint32(bits) | x >> np.uint32(32 - bits), lambda n, _: np.array(n, np.uint32)
 )
