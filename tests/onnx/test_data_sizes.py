@@ -28,6 +28,14 @@ def test_positions_of_what_is_not_zero():
     compare(m, *({"x": x} for x in feeds))
 
 
+@pytest.mark.parametrize("name", ["data__0", "step__0"])
+def test_a_dimension_may_have_any_name(name):
+    """Also one that a size that is data, or the counter of a loop, would have."""
+    nodes = [h.make_node("NonZero", ["x"], ["at"]), h.make_node("Transpose", ["at"], ["y"], perm=[1, 0])]
+    m = model(nodes, [value("x", (name, 2))], [value("y", None, T.INT64)])
+    compare(m, *({"x": RNG.integers(0, 2, (n, 2)).astype(np.float32)} for n in (0, 1, 9)))
+
+
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_compress(axis):
     attributes = {} if axis is None else {"axis": axis}

@@ -9,6 +9,7 @@ import numpy as np
 
 from tcomp.errors import Error
 from tcomp.frontend import meetings
+from tcomp.frontend.onnx.facts import DATA
 from tcomp.ir import dtype as dt
 from tcomp.ir import index
 from tcomp.ir.dtype import DType
@@ -69,7 +70,7 @@ def require_count(now: Shape, wanted: Shape) -> None:
 
 def is_data(symbol: Node) -> bool:
     """Whether a symbol is a size that data gives (`Facts.symbol`)."""
-    return str(symbol["name"]).startswith("data__")
+    return str(symbol["name"]).startswith(DATA)
 
 
 def is_unsure(*dims: Dim) -> bool:

@@ -32,6 +32,7 @@ SLOW = frozenset(("erf", "scatter_elements", "scatter_nd"))  # their references 
 SLOW_SIZE = 1 << 16
 SPREAD = frozenset(("broadcast", "iota"))  # kept as they are: a constant of their size would be a waste
 SPREAD_SIZE = 64
+DATA, STEP = "data__", "step__"  # how names of own symbols begin: sizes that are data, counters of loops; no dimension's does
 _VIEWS = frozenset(("broadcast", "transpose", "reshape", "slice"))
 
 
@@ -81,12 +82,12 @@ class Facts:
         """The counter of a new loop of so many steps (None: not known)."""
         last = None if extent is None else index.bounds(extent)[1]
         self._counters += 1
-        return index.symbol(f"step__{self._counters - 1}", 0, None if last is None else max(0, last - 1))
+        return index.symbol(f"{STEP}{self._counters - 1}", 0, None if last is None else max(0, last - 1))
 
     def symbol(self, least: int = 0, most: int | None = None) -> Node:
         """A new symbol for a size that is data."""
         self._symbols += 1
-        return index.symbol(f"data__{self._symbols - 1}", least, most)
+        return index.symbol(f"{DATA}{self._symbols - 1}", least, most)
 
     def forget(self, count: int) -> list[tuple[Node, Node]]:
         """Take the sizes that were found after the first `count`, which belong to the body that was imported meanwhile."""

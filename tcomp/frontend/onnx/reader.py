@@ -21,7 +21,7 @@ from tcomp.errors import Error
 from tcomp.frontend.meetings import Meetings, noting
 from tcomp.frontend.onnx import protos, regions, schemas
 from tcomp.frontend.onnx.build import Equal, is_unsure
-from tcomp.frontend.onnx.facts import Facts, Frozen
+from tcomp.frontend.onnx.facts import DATA, STEP, Facts, Frozen
 from tcomp.frontend.onnx.importer import Importer, Scope
 from tcomp.frontend.onnx.ports import input_of, output_of
 from tcomp.frontend.onnx.protos import text
@@ -204,7 +204,7 @@ class _Symbols:
     def _name(self, name: str) -> str:
         if name not in self._names:
             plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-            plain = f"d_{plain}" if not plain or plain[0].isdigit() else plain
+            plain = f"d_{plain}" if not plain or plain[0].isdigit() or plain.startswith((DATA, STEP)) else plain
             taken = set(self._names.values())
             unique, k = plain, 2
             while unique in taken:
