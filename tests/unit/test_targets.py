@@ -4,17 +4,20 @@ Others are where their mechanism is tested: the lazy softmax, absorbed latent at
 products and tensor trains in `test_saturate.py`.
 """
 
+import pytest
 from random_graphs import module_of
 from test_egraph import ENGINE, RATES, Builder
 from test_saturate import MACHINE, agree, check, dot, ops, saturated, scaled, w, x
 
 from tcomp.ir import dtype as dt
-from tcomp.ir.graph import broadcast, full
+from tcomp.ir.graph import broadcast, full, reshape
 from tcomp.ir.module import Module
 from tcomp.ir.node import Node
 from tcomp.ir.ops import apply
 from tcomp.passes.canonicalise import canonicalise
+from tcomp.passes.egraph.axes import Inexpressible
 from tcomp.passes.egraph.cost import FORBIDDEN, Costs, Rates
+from tcomp.passes.egraph.encode import encode
 from tcomp.passes.egraph.extract import Problem, extract
 from tcomp.passes.egraph.merge import merge
 from tcomp.passes.egraph.schedule import Budget, saturate
@@ -203,3 +206,15 @@ def test_convolutions_of_one_image_that_are_added_are_one():
     y = apply("add", conv(image, w(1, 3, 3, 16, 16)), conv(image, w(2, 3, 3, 16, 16)))
     after = check(y, most=2 * 36 * 9 * 16 * 16, params=(image,))
     assert ops(after).count("conv") == 1
+
+
+@pytest.mark.parametrize("where", ["image, after", "image, before", "result"])
+def test_a_window_over_an_axis_that_is_divided_elsewhere_is_a_border(where):
+    """The index of a part is not that of the axis."""
+    image, weights = x("image", 1, 14, 14, 8), w(1, 3, 3, 8, 8)
+    y = conv(image, weights)
+    other = reshape(image, (2, 7, 14, 8)) if "image" in where else reshape(y, (2, 6, 12, 8))
+    rest = [other, apply("exp", other)]
+    order = [*rest, y] if "before" in where else [y, *rest]
+    with pytest.raises(Inexpressible, match=r"axes|divided"):
+        encode(order, [image, weights])

@@ -194,6 +194,8 @@ class _Encoder:
             names = self._names(*self.axes[n])
             if len(set(names)) < len(names):
                 raise Inexpressible(n, "a diagonal")
+            if any(len(flat([a])) > 1 for window in self.windows.get(n, ()) for a in window):
+                raise Inexpressible(n, "a window over an axis that is divided elsewhere")
         return dims
 
     @staticmethod
