@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 from data_support import agree, fails, program
+from onnx import TensorProto as T
+from onnx import helper as h
+from test_control_operators import model, value
 
+import tcomp
 from tcomp.errors import Error
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -88,3 +92,19 @@ def test_what_is_made_of_nothing_is_made_by_the_call(op, attributes):
     bounds = dict.fromkeys("abc", np.int64(1)) | {"b": np.int64(2**33)} if op == "Range" else {}
     exe = program(op, {}, {"y": "int64" if bounds else "float32"}, constants=bounds, **attributes)
     assert exe.report()["bytes"]["constants"] < 2**16
+
+
+@pytest.mark.parametrize("limit", [2**31 - 1, MOST])
+def test_a_limit_that_stands_for_none(limit):
+    """What the loop collects is not given memory for as many turns."""
+    body = h.make_graph(
+        [h.make_node("Add", ["s", "x"], ["t"]), h.make_node("Less", ["t", "top"], ["go"]), h.make_node("Neg", ["t"], ["o"])],
+        "body", [value("i", (), T.INT64), value("c", (), T.BOOL), value("s", ())],
+        [value("go", (), T.BOOL), value("t", ()), value("o", ())])  # fmt: skip
+    m = model([h.make_node("Loop", ["limit", "", "x"], ["last", "all"], body=body)], [value("x", ()), value("top", ())],
+              [value("last", ()), value("all", (None,))], {"limit": np.array(limit)})  # fmt: skip
+    exe = tcomp.compile(m)
+    for top, turns in ((0, 1), (3.5, 3), (10, 9)):
+        last, all_ = exe(np.float32(1), np.float32(top))
+        np.testing.assert_array_equal(all_, -np.arange(2, 2 + turns))
+        assert last == 1 + turns

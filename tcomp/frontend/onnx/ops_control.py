@@ -30,7 +30,7 @@ MAX_STEPS = 256  # of an unrolled loop
 MOST_STRUCTURES = 4  # that a carried sequence or optional goes through until it stays what it is
 FEW_STEPS = 2  # are unrolled
 KNOWN_STEPS = 32  # are unrolled where sequences are carried: their lengths stay known
-NO_LIMIT = 1 << 31  # steps that no loop makes: exporters write the largest number where only a condition ends it
+NO_LIMIT = 2**31 - 1  # steps that no loop makes: exporters write the largest integer where only a condition ends it
 CHEAP = 8  # operations of both branches of a choice that are computed in any case
 
 
