@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,14 +138,17 @@ def _with_symbols(name: str, a: Abstract | None, declared: Any) -> Abstract:
 
 
 def generalised(seen: Sequence[Shapes]) -> Shapes:
-    """Shapes that hold for all of `seen`: a size that varies is a symbol, the same one where sizes always agreed."""
+    """Shapes that hold for all of `seen`: a size that varies is a symbol, the same one where sizes always agreed. Symbols that
+    are there already keep their names to themselves."""
     symbols: dict[tuple[Dim, ...], Dim] = {}
+    taken = {s["name"] for s in index.symbols(d for shapes in seen for shape in shapes for d in shape)}
+    names = (name for k in itertools.count() if (name := f"n{k}") not in taken)
     out = []
     for leaf in zip(*seen):
         dims = []
         for column in zip(*leaf):
             if any(d != column[0] for d in column) and column not in symbols:
-                symbols[column] = index.symbol(f"n{len(symbols)}")
+                symbols[column] = index.symbol(next(names))
             dims.append(symbols.get(column, column[0]))
         out.append(tuple(dims))
     return tuple(out)

@@ -413,6 +413,13 @@ def test_specs():
             spec(wrong)
 
 
+def test_a_size_that_turns_out_to_vary_takes_no_name_that_is_declared(compiler):
+    f = jit(lambda x, y: (x.sum(0), y * 2), dynamic={"x": {0: "n0"}})
+    for k in range(1, 8):
+        assert f(ones(k + 3, 2), ones(k))[1].shape == (k,)
+    assert [str(p.type) for p in compiler.made[-1].func.params] == ["f32[n0, 2]", "f32[n1]"]
+
+
 def test_generalising_shapes():
     pattern = generalised([((2, 3), (3,)), ((2, 5), (5,)), ((2, 3), (3,))])
     n = index.symbol("n0")
@@ -420,6 +427,21 @@ def test_generalising_shapes():
     assert fits(pattern, ((2, 9), (9,)))
     assert not fits(pattern, ((2, 9), (8,)))
     assert not fits(pattern, ((3, 9), (9,)))
+
+
+def test_containers_without_end_are_refused(compiler):
+    itself: list = []
+    itself.append(itself)
+    deep = np.float32(1)
+    for _ in range(3000):
+        deep = [deep]
+    for x in (itself, {"a": itself}, deep):
+        with pytest.raises(Error, match=r"TC0105.*nested"):
+            jit(lambda x: x)(x)
+        with pytest.raises(Error, match=r"TC0105.*nested"):
+            jit(lambda y: x)(np.float32(1))  # noqa: B023
+    while isinstance(deep, list):  # no chain of objects that end each other
+        deep = deep[0]
 
 
 def test_pytrees_come_back():
