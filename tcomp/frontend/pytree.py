@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.errors import Error
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tree:
@@ -40,9 +42,13 @@ NOTHING = Tree(type(None))
 
 
 def flatten(x: Any) -> tuple[list[Any], Tree]:
-    """The leaves of `x` from left to right, and its tree."""
+    """The leaves of `x` from left to right, and its tree. TC0105 where it is nested without end."""
     leaves: list[Any] = []
-    return leaves, _flatten(x, leaves)
+    try:
+        return leaves, _flatten(x, leaves)
+    except RecursionError:
+        found = f"a {type(x).__name__} that is nested deeper than Python's calls, or holds itself"
+        raise Error("TC0105", found, "arrays, scalars and containers of them") from None
 
 
 def _flatten(x: Any, leaves: list[Any]) -> Tree:
