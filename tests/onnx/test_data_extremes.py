@@ -55,6 +55,18 @@ def test_diagonals_that_no_matrix_has(upper):
         agree(fixed, lambda x: reference(x, k), {"x": x})  # noqa: B023
 
 
+def test_lengths_that_no_sequence_has():
+    exe = program("ReverseSequence", {"x": ("float32", ["time", "batch"]), "lengths": ("int64", ["batch"])})
+    x = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+
+    def reference(x, lengths):
+        return np.stack([np.r_[x[:n, b][::-1], x[n:, b]] for b, n in enumerate(lengths)], axis=1)
+
+    agree(exe, reference, {"x": x, "lengths": np.array([4, 0, 2])}, {"x": x, "lengths": np.array([1, 3, 4])})
+    for wrong in (-1, 5, LEAST, MOST):
+        fails(exe, {"x": x, "lengths": np.array([4, wrong, 2])})
+
+
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 def test_a_place_that_is_no_number_spoils_its_own_sample_alone(mode, padding):

@@ -16,6 +16,7 @@ from tcomp.errors import Error
 from tcomp.frontend.onnx import build, regions
 from tcomp.frontend.onnx.build import Equal, unify
 from tcomp.frontend.onnx.containers import TensorList, Value, is_container, of_one_structure, parts, rebuilt, towards
+from tcomp.frontend.onnx.facts import DATA, STEP
 from tcomp.frontend.onnx.ops_sequence import stacked
 from tcomp.frontend.onnx.registry import Context, operator
 from tcomp.ir import dtype as dt
@@ -273,7 +274,7 @@ def _tried(c: Context, turn: Callable[[], Sequence[Any]]) -> Sequence[Any]:
 def _is_known(c: Context, d: Dim) -> bool:
     """Whether a size is known outside of the body that was tried."""
     here = {*c.facts.sizes.values(), *c.facts.turns}
-    return all(s in here or not str(s["name"]).startswith(("data__", "step__")) for s in index.symbols([d]))
+    return all(s in here or not str(s["name"]).startswith((DATA, STEP)) for s in index.symbols([d]))
 
 
 def _within(going: Node, limit: Node | None, step: Dim) -> Node:

@@ -142,7 +142,10 @@ def reverse_sequence(c: Context, x: Node, lengths: Node) -> Node:
     time, batch = c.integer("time_axis", 0), c.integer("batch_axis", 1)
     shape = x.type.shape
     at = position(shape, c.axis(time, len(shape)))
-    length = broadcast(build.relabel(cast(lengths, dt.i64), (shape[batch],)), shape, (batch,))
+    lengths = build.relabel(cast(lengths, dt.i64), (shape[batch],))
+    inside = apply("and", build.with_scalar("ge", lengths, 0), apply("le", lengths, build.size_like(shape[time], lengths)))
+    c.require(apply("reduce", inside, monoid="and", axes=(0,)), "lengths of the time axis at most")
+    length = broadcast(lengths, shape, (batch,))
     mirrored = build.with_scalar("sub", apply("sub", length, at), 1)
     return apply("gather_elements", x, apply("where", apply("lt", at, length), mirrored, at), axis=time)
 

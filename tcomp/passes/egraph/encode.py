@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.ir import index
+from tcomp.ir.graph import uniform
 from tcomp.ir.node import Dim, Node
 from tcomp.ir.ops import OPS
 from tcomp.ir.ops.reduction import free_axes
@@ -54,11 +55,8 @@ def hint(d: Dim) -> int:
 
 def scalar_value(n: Node) -> float | None:
     """The value of a constant of one element, repeated or not."""
-    while n.op in ("broadcast", "reshape"):
-        n = n.operands[0]
-    if n.op != "constant" or n["value"].array.size != 1:
-        return None
-    return float(n["value"].array.reshape(())[()])
+    element = uniform(n)
+    return None if element is None else float(element[()])
 
 
 class _Encoder:
