@@ -82,7 +82,7 @@ def torch_call(k: Kernel) -> Callable[[], Any]:
 
     tensors = [torch.from_numpy(a) for a in k.arguments]
     names = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum, "exp": torch.exp, "sqrt": torch.sqrt, "tanh": torch.tanh,
-             "sort": lambda x: torch.sort(x).values, "argsort": torch.argsort}  # fmt: skip
+             "sort": lambda x, dim=-1: torch.sort(x, dim).values, "argsort": torch.argsort}  # fmt: skip
     xp = type("xp", (), {n: staticmethod(f) for n, f in names.items()})
     return lambda: k.function(xp, *tensors)
 
